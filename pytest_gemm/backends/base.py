@@ -1,0 +1,150 @@
+"""The seam between a case and the hardware: what every back end can do.
+
+A back end compiles a program, keeps buffers of bytes, and times launches. It knows nothing of
+matrices, correctness or baselines.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Dim3 = tuple[int, int, int]
+"""(x, y, z), as CUDA orders them."""
+
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Device:
+    """What the hardware is.
+
+    ``name`` is the stable key under which its baselines are stored (safe as a folder's name);
+    ``description`` is for people; ``environment`` holds what may change on the same device
+    (compiler, driver, versions): plain strings, numbers or None.
+    """
+
+    kind: str
+    name: str
+    description: str
+    environment: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CudaProgram:
+    """A CUDA C++ source and the one kernel in it that is wanted.
+
+    ``entry`` is a function's name or a name expression such as ``gemm<32, 16>``; ``defines``
+    become ``-D`` macros; ``filename`` is what diagnostics call the source, and its folder is
+    searched for local includes.
+    """
+
+    source: str
+    filename: str
+    entry: str
+    defines: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class PythonProgram:
+    """A callable that launches the work itself; ``parameters`` are its names in order."""
+
+    function: Callable[..., object]
+    parameters: tuple[str, ...]
+
+
+Program = CudaProgram | PythonProgram
+
+
+@dataclass(frozen=True)
+class LaunchConfig:
+    """Grid and block in CUDA's (x, y, z) order, dynamic shared memory in bytes."""
+
+    grid: Dim3
+    block: Dim3
+    shared_mem: int = 0
+
+
+class Buffer(Protocol):
+    """Device memory that a back end allocated."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A row-major matrix inside a buffer: ``offset`` in bytes, ``ld`` in elements.
+
+    A CUDA program receives its address, a Python program an array (NumPy on the host).
+    """
+
+    buffer: Buffer
+    offset: int
+    rows: int
+    columns: int
+    ld: int
+    dtype: str
+
+
+Argument = Matrix | int | float
+
+
+class Executable(Protocol):
+    """A compiled program; ``facts`` are what the build says of it (registers, seconds)."""
+
+    @property
+    def facts(self) -> Mapping[str, Any]: ...
+
+
+class Backend(ABC):
+    """One way to run kernels. Errors: see each method; all are GemmErrors."""
+
+    kind: ClassVar[str]
+    """``host`` or ``cuda``: the word after ``--gemm-device``."""
+
+    @property
+    @abstractmethod
+    def device(self) -> Device:
+        """The hardware. Raises BackendError where it cannot be used."""
+
+    @abstractmethod
+    def compile(self, program: Program) -> Executable:
+        """Build a program. Raises CompileError, with the kernel file's line where known."""
+
+    @abstractmethod
+    def allocate(self, nbytes: int) -> Buffer:
+        """Reserve memory, its start aligned to 256 bytes. Raises BackendError."""
+
+    @abstractmethod
+    def free(self, buffer: Buffer) -> None:
+        """Give a buffer back; its contents are gone."""
+
+    @abstractmethod
+    def upload(self, buffer: Buffer, data: Bytes) -> None:
+        """Copy ``data`` (exactly ``buffer.nbytes`` bytes) into the buffer."""
+
+    @abstractmethod
+    def download(self, buffer: Buffer) -> Bytes:
+        """Return a copy of the buffer's bytes."""
+
+    @abstractmethod
+    def time(
+        self,
+        executable: Executable,
+        config: LaunchConfig,
+        arguments: Sequence[Argument],
+        *,
+        launches: int = 1,
+        timeout: float = 60.0,
+    ) -> float:
+        """Launch ``launches`` times one after another, wait, and return the seconds of them all.
+
+        Raises KernelFault for what the kernel did wrong (a launch longer than ``timeout``
+        seconds too), CompileError where the arguments do not fit the program's parameters.
+        """

@@ -1,0 +1,64 @@
+"""What can go wrong, each kind with one class; ``str(error)`` is a sentence with the way out."""
+
+from __future__ import annotations
+
+
+class GemmError(Exception):
+    """Base of every error that pytest-gemm raises on purpose."""
+
+
+class ConfigError(GemmError):
+    """An option or ini key has a value that cannot be used."""
+
+
+class SpecError(GemmError):
+    """A kernel's front matter, sidecar table or decorator is wrong.
+
+    ``path`` and ``line`` (from 1; 0 where no line can be named) say where.
+    """
+
+    def __init__(self, message: str, *, path: str = "", line: int = 0) -> None:
+        self.message = message
+        self.path = path
+        self.line = line
+        where = f"{path}:{line}: " if path and line else f"{path}: " if path else ""
+        super().__init__(where + message)
+
+
+class BackendError(GemmError):
+    """A back end cannot be used here: no compiler, no GPU, no memory."""
+
+
+class CompileError(GemmError):
+    """A kernel does not compile, or uses a construct that the back end does not support."""
+
+
+class KernelFault(GemmError):
+    """A kernel did something illegal while it ran.
+
+    ``kind`` is one of ``out-of-bounds``, ``barrier-divergence``, ``timeout``,
+    ``division-by-zero``, ``misaligned``, ``assert``, ``trap``, ``stack-overflow``,
+    ``shuffle``, ``exception`` (a Python kernel raised).
+    ``block`` and ``thread`` are the (x, y, z) indices at fault where they are known.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        message: str,
+        *,
+        block: tuple[int, int, int] | None = None,
+        thread: tuple[int, int, int] | None = None,
+    ) -> None:
+        self.kind = kind
+        self.block = block
+        self.thread = thread
+        super().__init__(message)
+
+
+class WrongResultError(GemmError):
+    """A kernel ran and computed something else than it should."""
+
+
+class BaselineError(GemmError):
+    """A stored baseline cannot be read, written or used."""
