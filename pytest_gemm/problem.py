@@ -21,7 +21,8 @@ class Problem:
     """One matrix problem: row-major, ``C = alpha A B + beta C`` (gemm) or ``C = A + B`` (add).
 
     ``A`` is M x K, ``B`` is K x N, ``C`` is M x N for gemm; all three are M x N for add, whose
-    ``K`` is 0. ``lda``, ``ldb`` and ``ldc`` are the lengths of a row in elements.
+    ``K`` is 0. ``lda``, ``ldb`` and ``ldc`` are the distances between rows in elements; 0 stands
+    for the number of columns.
     """
 
     op: str
@@ -31,6 +32,9 @@ class Problem:
     alpha: float = 1.0
     beta: float = 0.0
     dtype: str = "float32"
+    lda: int = 0
+    ldb: int = 0
+    ldc: int = 0
 
     @classmethod
     def parse(cls, text: str, op: str = "gemm", dtype: str = "float32") -> Problem:
@@ -64,9 +68,12 @@ class Problem:
     @property
     def sizes(self) -> dict[str, int]:
         """The integers that a kernel's expressions may use: M, N, K, lda, ldb, ldc."""
-        ld = {f"ld{name.lower()}": columns for name, (_, columns) in self.shapes.items()}
         dims = {d: int(getattr(self, d)) for d in DIMENSIONS[self.op]}
-        return dims | ld
+        return dims | {f"ld{name.lower()}": self.ld(name) for name in self.shapes}
+
+    def ld(self, buffer: str) -> int:
+        """The leading dimension of A, B or C in elements."""
+        return int(getattr(self, f"ld{buffer.lower()}")) or self.shapes[buffer][1]
 
     @property
     def flops(self) -> int:
