@@ -1,4 +1,4 @@
-"""What is run and what came of it: plain records that could cross to another process."""
+"""What came of a case: plain records that could cross from another process."""
 
 from __future__ import annotations
 
@@ -6,60 +6,21 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from pytest_gemm.kernelspec import Kernel
-from pytest_gemm.problem import Problem
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How a case is run: the seed of its operands and the limits of its timing, in seconds."""
-
-    seed: int = 0
-    timed: bool = False
-    time_cap: float = 0.5
-    precision: float = 0.01
-    launch_timeout: float = 20.0
-
-
-@dataclass(frozen=True)
-class Case:
-    """One kernel on one problem."""
-
-    kernel: Kernel
-    problem: Problem
-    settings: Settings = Settings()
-
-    @property
-    def id(self) -> str:
-        """Stable, by name: ``tiled-512x512x512-float32``, ``block_size[SIDE:16]-...``."""
-        return f"{self.kernel.id}-{self.problem.id}-{self.problem.dtype}"
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A distribution of seconds per launch, described: n, median with its interval, spread."""
-
-    n: int
-    median: float
-    low: float
-    high: float
-    mad: float
-    deciles: tuple[float, ...]
+from pytest_gemm.stats import Estimate
 
 
 @dataclass(frozen=True)
 class Result:
     """What came of one case. Times in seconds; ``samples`` are per launch.
 
-    ``failure`` is empty, or a text whose first line is complete in itself. ``digest`` names the
-    bits of C on the timed data (empty for kernels that are not deterministic).
+    ``outcome`` is ``passed``, ``failed`` or ``skipped``; ``message`` is then empty, or a text
+    whose first line is complete in itself. ``digest`` names the bits of C on the timed data
+    (empty for a kernel that is not deterministic). ``counters`` holds exact or measured numbers
+    by name; ``environment`` is the device's.
     """
 
-    case_id: str
-    kernel: str
-    problem: str
-    outcome: str = "passed"
-    failure: str = ""
+    outcome: str
+    message: str = ""
     digest: str = ""
     samples: tuple[float, ...] = ()
     launches: int = 0
@@ -68,5 +29,15 @@ class Result:
     environment: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain lists, dicts, strings and numbers, ready for JSON."""
+        """Plain lists, dicts, strings and numbers."""
         return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Result:
+        """The reverse of ``to_dict``, also after JSON."""
+        fields = dict(data)
+        fields["samples"] = tuple(fields["samples"])
+        if fields["estimate"]:
+            estimate = dict(fields["estimate"])
+            fields["estimate"] = Estimate(**estimate | {"deciles": tuple(estimate["deciles"])})
+        return cls(**fields)

@@ -1,0 +1,42 @@
+"""Which back end to use, found out without touching a device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from pytest_gemm.errors import ConfigError
+
+NO_GPU = "--gemm-device=cuda: there is no NVIDIA GPU here; use --gemm-device=host"
+NO_CUPY = "CuPy is missing; install it with: pip install 'pytest-gemm[cuda13]' (or [cuda12])"
+NOT_YET = "this version of pytest-gemm runs kernels on the CPU only; use --gemm-device=host"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A back end's kind, and a hint to the user where it is not what they may expect."""
+
+    kind: str
+    hint: str = ""
+
+
+def choose_backend(device: str) -> Choice:
+    """Resolve ``auto``, ``host`` or ``cuda``. Raises ConfigError where cuda cannot be used."""
+    if device == "host":
+        return Choice("host")
+    if device == "cuda":
+        if not _gpu_is_there():
+            raise ConfigError(NO_GPU)
+        raise ConfigError(f"--gemm-device=cuda: {NOT_YET if _cupy_is_there() else NO_CUPY}")
+    if _gpu_is_there():
+        return Choice("host", "a GPU is there, but " + (NOT_YET if _cupy_is_there() else NO_CUPY))
+    return Choice("host")
+
+
+def _gpu_is_there() -> bool:
+    return Path("/dev/nvidiactl").exists() or Path("/dev/dxg").exists()
+
+
+def _cupy_is_there() -> bool:
+    return find_spec("cupy") is not None

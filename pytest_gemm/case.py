@@ -1,0 +1,52 @@
+"""What is run: one kernel on one problem, as plain data that could cross to another process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pytest_gemm.kernelspec import Kernel
+from pytest_gemm.problem import Problem
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a case is run: the operands' seed, whether it is timed, and limits in seconds."""
+
+    seed: int = 0
+    timed: bool = False
+    time_cap: float = 0.5
+    precision: float = 0.01
+    launch_timeout: float = 20.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """One kernel on one problem."""
+
+    kernel: Kernel
+    problem: Problem
+    settings: Settings = Settings()
+
+    @property
+    def id(self) -> str:
+        """Stable, by name: ``tiled-512x512x512-float32``, ``block_size[SIDE:16]-...``."""
+        return f"{self.kernel.id}-{self.problem.id}-{self.problem.dtype}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists, dicts, strings and numbers."""
+        return {
+            "kernel": self.kernel.to_dict(),
+            "problem": asdict(self.problem),
+            "settings": asdict(self.settings),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Case:
+        """The reverse of ``to_dict``."""
+        return cls(
+            Kernel.from_dict(data["kernel"]),
+            Problem(**data["problem"]),
+            Settings(**data["settings"]),
+        )

@@ -1,0 +1,84 @@
+"""From kernel files to cases. Compiles nothing, touches no device, imports no NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import ModuleType
+
+from pytest_gemm.backends.choice import choose_backend
+from pytest_gemm.case import Case, Settings
+from pytest_gemm.errors import ConfigError
+from pytest_gemm.kernelspec import Kernel
+from pytest_gemm.options import Options
+from pytest_gemm.problem import Problem
+from pytest_gemm.registry import Registry, load_registry
+
+DEFAULT_SIZES = {
+    "host": ("256x256x256", "192x320x96", "131x67x203"),
+    "cuda": ("1024x1024x1024", "1536x1024x512", "1000x1027x517"),
+}
+"""A square that everyone knows, M != N != K, and residues against every usual tile."""
+
+
+@dataclass(frozen=True)
+class Collection:
+    """The cases of some kernels, by id; ``whole`` where the project's kernels are all there."""
+
+    registry: Registry
+    cases: dict[str, Case]
+    whole: bool
+
+
+class Collector:
+    """Reads kernels once per run: the project's, or those of a file named on its own."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.modules: list[ModuleType] = []
+        self._files: dict[Path, Collection] = {}
+
+    @cached_property
+    def backend(self) -> str:
+        """The back end that the cases are for: ``host`` or ``cuda``. Raises ConfigError."""
+        return choose_backend(self.options.device).kind
+
+    @cached_property
+    def project(self) -> Collection:
+        """The kernels of the project's folders and modules. Raises ConfigError."""
+        options = self.options
+        registry = load_registry(options.kernels, options.root, self.modules)
+        return self._collection(registry, whole=True)
+
+    def file(self, path: Path) -> Collection:
+        """The kernels of one file. Raises ConfigError."""
+        if path not in self._files:
+            registry = load_registry((), self.options.root, files=(path,))
+            self._files[path] = self._collection(registry, whole=False)
+        return self._files[path]
+
+    def _collection(self, registry: Registry, *, whole: bool) -> Collection:
+        kernels = registry.kernels(self.backend)
+        cases = [case for kernel in kernels for case in self._cases(kernel)]
+        return Collection(registry, {case.id: case for case in cases}, whole)
+
+    def _cases(self, kernel: Kernel) -> Iterable[Case]:
+        options = self.options
+        settings = Settings(
+            seed=options.seed,
+            timed=options.bench,
+            time_cap=options.time_cap,
+            launch_timeout=options.launch_timeout,
+        )
+        for problem in _problems(kernel, options.sizes or kernel.sizes, self.backend):
+            yield Case(kernel, problem, settings)
+
+
+def _problems(kernel: Kernel, sizes: Sequence[str], backend: str) -> Iterable[Problem]:
+    for size in sizes or DEFAULT_SIZES[backend]:
+        try:
+            yield Problem.parse(size, kernel.op, kernel.dtype)
+        except ConfigError as error:
+            raise ConfigError(f"--gemm-size: {error}") from None
