@@ -1,0 +1,191 @@
+"""Describe samples and sessions with numbers that one odd value cannot move.
+
+Standard library only: this module is imported when pytest starts. Nothing here knows of files,
+kernels or devices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+CONFIDENCE = 0.95
+"""Wanted coverage of the interval that ``summarize`` gives for a median."""
+
+MAD_TO_SD = 1.4826
+"""A normal distribution's standard deviation is this many median absolute deviations."""
+
+ODD_CUT = 4.0
+"""A session further than this many standard deviations from the centre is left out."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A distribution of seconds per launch, described.
+
+    ``low`` and ``high`` are order statistics that enclose the median, whatever the distribution;
+    ``mad`` is the median absolute deviation from the median, unscaled; ``deciles`` are the nine
+    values that cut the samples into tenths. All in seconds.
+    """
+
+    n: int
+    median: float
+    low: float
+    high: float
+    mad: float
+    deciles: tuple[float, ...]
+
+    @property
+    def coverage(self) -> float:
+        """Chance that ``low`` and ``high`` enclose the median: below 95 % where n < 6."""
+        return coverage(self.n, median_interval(self.n)[0])
+
+    @property
+    def relative_width(self) -> float:
+        """Length of the median's interval, as a fraction of the median."""
+        return (self.high - self.low) / self.median
+
+    @property
+    def log_error(self) -> float:
+        """Standard error of log(median), read off its interval (infinite for one sample).
+
+        The interval is log(high/low) long and covers what +-z standard errors of a normal
+        distribution cover.
+        """
+        if self.n < 2:
+            return math.inf
+        from statistics import NormalDist
+
+        z = NormalDist().inv_cdf((1 + self.coverage) / 2)
+        return math.log(self.high / self.low) / (2 * z)
+
+
+@dataclass(frozen=True)
+class Consensus:
+    """What a few sessions agree on: see ``consensus``.
+
+    ``centre`` and ``sd`` are those of one session's value; ``df`` are the degrees of freedom of
+    ``sd``; ``n`` sessions were used, those at the indices ``odd`` were not.
+    """
+
+    centre: float
+    sd: float
+    df: float
+    n: int
+    odd: tuple[int, ...]
+
+
+def summarize(samples: Iterable[float]) -> Estimate:
+    """Describe samples in seconds.
+
+    Raises ValueError where there is none, or one that is not a number, infinite or not above 0.
+    """
+    values = sorted(checked_seconds(samples))
+    n = len(values)
+    centre = _median(values)
+    i, j = median_interval(n)
+    return Estimate(
+        n=n,
+        median=centre,
+        low=values[i],
+        high=values[j],
+        mad=_median(sorted(abs(v - centre) for v in values)),
+        deciles=tuple(_quantile(values, tenth / 10) for tenth in range(1, 10)),
+    )
+
+
+def checked_seconds(values: Iterable[float]) -> list[float]:
+    """Return the values as floats. Raises ValueError unless each is finite and above 0."""
+    seconds = [float(value) for value in values]
+    if not seconds:
+        raise ValueError("no time to describe")
+    for value in seconds:
+        if not (0 < value < math.inf):
+            raise ValueError(f"{value} is not a time: seconds are finite and above 0")
+    return seconds
+
+
+@lru_cache(maxsize=4096)
+def median_interval(n: int, confidence: float = CONFIDENCE) -> tuple[int, int]:
+    """Indices into n sorted samples whose values enclose the median with that confidence.
+
+    The number of samples below the median is binomial(n, 1/2) for any continuous distribution,
+    so the i-th and (n-1-i)-th smallest (from 0) enclose it with probability
+    ``sum(C(n, k) for k in i+1 ... n-1-i) / 2^n`` (David & Nagaraja, Order Statistics, 2003,
+    section 7.1). The narrowest such pair; the extremes where even they do not suffice.
+    """
+    if n < 1:
+        raise ValueError("a median needs at least one sample")
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence is {confidence}: it lies between 0 and 1")
+    i = (n - 1) // 2
+    reached = _coin_flips(n, n // 2) if n % 2 == 0 else 0.0
+    while reached < confidence and i > 0:
+        reached += 2 * _coin_flips(n, i)
+        i -= 1
+    return i, n - 1 - i
+
+
+def coverage(n: int, i: int) -> float:
+    """Chance that the i-th and (n-1-i)-th smallest of n samples (from 0) enclose the median."""
+    return math.fsum(_coin_flips(n, k) for k in range(i + 1, n - i))
+
+
+def consensus(values: Sequence[float], prior_sd: float, prior_df: float) -> Consensus:
+    """Centre and spread of sessions (logarithms), with odd ones left out.
+
+    The spread is moderated by a prior worth ``prior_df`` observations (Smyth 2004, Statistical
+    Applications in Genetics and Molecular Biology 3(1), article 3):
+    ``sd^2 = (d0 s0^2 + (n-1) s^2) / (d0 + n - 1)``. A session is odd if it lies more than
+    ``ODD_CUT`` such deviations from the low median, ``s`` being taken there from the median
+    absolute deviation, so that the odd one cannot hide itself. The LOW median, because a disturbed
+    session is a slow one: of two that contradict each other the faster stands.
+
+    Raises ValueError for no values, or one that is not finite.
+    """
+    if not values or not all(math.isfinite(v) for v in values):
+        raise ValueError("sessions must be finite numbers, and at least one")
+    middle = _median_low(values)
+    mad = _median_low([abs(v - middle) for v in values])
+    cut = ODD_CUT * _moderated(MAD_TO_SD * mad, len(values), prior_sd, prior_df)
+    kept = [v for v in values if abs(v - middle) <= cut]
+    n = len(kept)
+    centre = math.fsum(kept) / n
+    sd = math.sqrt(math.fsum((v - centre) ** 2 for v in kept) / (n - 1)) if n > 1 else 0.0
+    return Consensus(
+        centre=centre,
+        sd=_moderated(sd, n, prior_sd, prior_df),
+        df=prior_df + n - 1,
+        n=n,
+        odd=tuple(i for i, v in enumerate(values) if abs(v - middle) > cut),
+    )
+
+
+def _moderated(sd: float, n: int, prior_sd: float, prior_df: float) -> float:
+    return math.sqrt((prior_df * prior_sd**2 + (n - 1) * sd**2) / (prior_df + n - 1))
+
+
+def _coin_flips(n: int, k: int) -> float:
+    """C(n, k) / 2^n, by logarithms: 2^n alone would overflow at n = 1024."""
+    return math.exp(
+        math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) - n * math.log(2)
+    )
+
+
+def _median(ordered: Sequence[float]) -> float:
+    return _quantile(ordered, 0.5)
+
+
+def _median_low(values: Sequence[float]) -> float:
+    return sorted(values)[(len(values) - 1) // 2]
+
+
+def _quantile(ordered: Sequence[float], fraction: float) -> float:
+    """Linear interpolation between the two order statistics around ``fraction (n - 1)``."""
+    position = fraction * (len(ordered) - 1)
+    below = int(position)
+    above = min(below + 1, len(ordered) - 1)
+    between = ordered[below] + (position - below) * (ordered[above] - ordered[below])
+    return min(between, ordered[above])
