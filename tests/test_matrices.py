@@ -1,0 +1,131 @@
+import hashlib
+
+import numpy as np
+import pytest
+
+from pytest_gemm.errors import ConfigError
+from pytest_gemm.matrices import EXACT_LIMIT, RECIPES, integer_range, operands, reference
+from pytest_gemm.problem import Problem
+
+RECTANGLE = Problem.parse("37x35x33")
+
+
+def gemm(*sizes, **rest):
+    return Problem("gemm", *sizes, **rest)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "name", "digest"),
+    [
+        ("uniform", "A", "04ce38b0521532a5"),
+        ("uniform", "B", "35232f241b97aca6"),
+        ("uniform", "C", "0757c631e419d94d"),
+        ("integers", "A", "dac56407fedf3a91"),
+        ("integers", "B", "b34c9243a9524a92"),
+        ("integers", "C", "37bd7d9d0133c8e1"),
+    ],
+)
+def test_operands_have_the_same_bits_everywhere(recipe, name, digest):
+    matrix = getattr(operands(RECTANGLE, 0, recipe), name)
+    assert hashlib.sha256(matrix.astype("<f4").tobytes()).hexdigest()[:16] == digest
+
+
+def test_the_first_elements():
+    steps = operands(RECTANGLE).A[0, :3].astype(np.float64) * 2**23
+    assert steps.tolist() == [-7213342, 1023778, -821990]
+    assert operands(RECTANGLE, 0, "integers").A[0, :8].tolist() == [2, -5, 6, 4, -4, 3, 8, 3]
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_operands_are_contiguous_float32_of_the_problems_shapes(recipe):
+    for problem in (RECTANGLE, Problem.parse("5x7", "add"), gemm(2, 3, 4, lda=9, ldb=9, ldc=9)):
+        data = operands(problem, 1, recipe)
+        for name, shape in problem.shapes.items():
+            matrix = getattr(data, name)
+            assert (matrix.shape, matrix.dtype) == (shape, np.float32)
+            assert matrix.flags.c_contiguous
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_stream_is_its_own(recipe):
+    square = Problem.parse("16")
+    matrices = [
+        getattr(operands(square, seed, recipe), name) for seed in (0, 1, -1) for name in "ABC"
+    ]
+    assert len({m.tobytes() for m in matrices}) == len(matrices)
+
+
+def test_uniform_values_are_exact_multiples_in_the_half_open_interval():
+    A = operands(Problem.parse("200"), 3).A.astype(np.float64)
+    steps = A * 2**23
+    assert np.array_equal(steps, np.rint(steps))
+    assert A.min() >= -1
+    assert A.max() < 1
+    # 40,000 values: the mean and the mean square are within five standard deviations.
+    assert abs(A.mean()) < 5 * (1 / 3 / A.size) ** 0.5
+    assert abs((A**2).mean() - 1 / 3) < 5 * (4 / 45 / A.size) ** 0.5
+
+
+def test_integers_take_every_value_but_zero():
+    A = operands(Problem.parse("64"), 0, "integers").A
+    assert np.unique(A).tolist() == [*range(-8, 0), *range(1, 9)]
+
+
+@pytest.mark.parametrize(
+    ("problem", "r"),
+    [
+        (gemm(8, 8, 1000), 8),
+        (gemm(8, 8, 2**18 - 1), 8),
+        (gemm(8, 8, 2**18), 7),
+        (gemm(8, 8, 2**17, 2.0, -1.0), 7),
+        (gemm(8, 8, 2**22), 1),
+        (gemm(8, 8, 2**24 - 1), 1),
+        (gemm(8, 8, 100, 1.0, 2.0**21), 7),
+        (Problem.parse("64x64", "add"), 8),
+    ],
+)
+def test_integers_are_narrowed_so_that_sums_stay_exact(problem, r):
+    assert integer_range(problem) == r
+
+    def limit(r):
+        return r * r * problem.K * abs(problem.alpha) + r * abs(problem.beta)
+
+    assert limit(r) < EXACT_LIMIT
+    assert r == 8 or limit(r + 1) >= EXACT_LIMIT
+
+
+def test_narrowed_integers_keep_to_their_range():
+    data = operands(gemm(1, 1, 2**20), 0, "integers")
+    assert np.unique(data.A).tolist() == [-3, -2, -1, 1, 2, 3]
+
+
+def test_a_k_beyond_every_exact_sum_is_one_sentence():
+    with pytest.raises(ConfigError, match="1x1x16777216 has no exact check"):
+        integer_range(gemm(1, 1, 2**24))
+
+
+def test_an_unknown_recipe_names_the_known_ones():
+    with pytest.raises(ConfigError, match=r"'normal'.*uniform, integers"):
+        operands(RECTANGLE, 0, "normal")
+
+
+def test_the_reference_is_the_float64_product():
+    problem = gemm(2, 2, 2, 2.0, -1.0)
+    data = operands(problem, 0, "integers")
+    A, B, C = (getattr(data, n).astype(int).tolist() for n in "ABC")
+    by_hand = [
+        [2 * sum(A[i][k] * B[k][j] for k in range(2)) - C[i][j] for j in range(2)] for i in range(2)
+    ]
+    assert reference(problem, data).tolist() == by_hand
+
+
+def test_the_reference_ignores_c_when_beta_is_zero():
+    data = operands(RECTANGLE)
+    data.C[...] = np.nan
+    assert np.isfinite(reference(RECTANGLE, data)).all()
+
+
+def test_the_reference_of_an_addition():
+    problem = Problem.parse("3x4", "add")
+    data = operands(problem)
+    assert np.array_equal(reference(problem, data), data.A.astype(float) + data.B)
