@@ -51,7 +51,7 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 INI_KEYS: tuple[tuple[str, str, Any, str], ...] = (
-    ("gemm_kernels", "paths", None, "folders with .cu kernels (default: kernels)"),
+    ("gemm_kernels", "paths", [], "folders with .cu kernels (default: kernels)"),
     ("gemm_modules", "args", [], "modules with @pytest_gemm.kernel functions"),
     ("gemm_baselines", "string", "baselines", "folder of the stored baselines"),
     ("gemm_seed", "string", "0", "seed of the operands"),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pytest_gemm.errors import BackendError
-from pytest_gemm.stats import relative_width
+from pytest_gemm.stats import summarize
 
 TimeLaunches = Callable[[int], float]
 """Launch that many times and return the seconds of them all (``Backend.time``, bound)."""
@@ -48,23 +48,27 @@ def take_samples(
     At least ``LEAST_SAMPLES`` are taken, even beyond the cap. Raises BackendError for a time that
     cannot be true (zero, negative, NaN, infinite).
     """
-    start = clock()
-    launches = _warm_up(time_launches, clock, start + plan.cap / 10)
+    launches = _warm_up(time_launches, clock, clock() + plan.cap / 10)
     seconds: list[float] = []
     deadline = clock() + plan.cap
-    while True:
+    wanted = LEAST_SAMPLES
+    while len(seconds) < wanted or not _is_met(plan, seconds):
         seconds.append(_believable(time_launches(launches), launches))
-        if len(seconds) < LEAST_SAMPLES:
-            continue
-        if clock() >= deadline or relative_width(seconds) <= plan.precision:
-            return Samples(tuple(seconds), launches)
+        if len(seconds) >= LEAST_SAMPLES and clock() >= deadline:
+            break
+        if len(seconds) > wanted:
+            # Looking after every sample would cost more than sampling.
+            wanted = len(seconds) + len(seconds) // 8
+    return Samples(tuple(seconds), launches)
+
+
+def _is_met(plan: SamplingPlan, seconds: Sequence[float]) -> bool:
+    return summarize(seconds).relative_width <= plan.precision
 
 
 def _warm_up(time_launches: TimeLaunches, clock: Callable[[], float], until: float) -> int:
     """Launch until ``until`` (at least twice) and return the launches of one sample."""
-    launches, fastest = 1, float("inf")
-    for _ in range(2):
-        fastest = min(fastest, _believable(time_launches(1), 1))
+    fastest = min(_believable(time_launches(1), 1) for _ in range(2))
     launches = max(1, min(MOST_LAUNCHES, round(LEAST_SAMPLE / fastest)))
     while clock() < until:
         _believable(time_launches(launches), launches)

@@ -1,0 +1,57 @@
+"""What a test gets from the ``gemm`` fixture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from pytest_gemm.case import Case
+from pytest_gemm.collection import Collection
+from pytest_gemm.kernelspec import Kernel
+from pytest_gemm.problem import Problem
+from pytest_gemm.publish import publish
+from pytest_gemm.recorder import RECORD
+from pytest_gemm.session import GemmSession
+
+
+@dataclass(frozen=True)
+class GemmCase:
+    """One kernel on one problem, inside one test."""
+
+    _request: pytest.FixtureRequest
+    _session: GemmSession
+    _collection: Collection
+    id: str
+
+    @property
+    def case(self) -> Case:
+        """The plain record of what is run."""
+        return self._collection.cases[self.id]
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel, with every parameter bound."""
+        return self.case.kernel
+
+    @property
+    def problem(self) -> Problem:
+        """The sizes, alpha, beta and dtype."""
+        return self.case.problem
+
+    def check(self) -> None:
+        """Verify the kernel; in a ``--gemm-bench`` run also time it and judge the times.
+
+        Fails the test, in a sentence, for a wrong result, a fault or a regression; skips it
+        where the kernel's ``requires`` does not hold.
+        """
+        function = self._collection.registry.functions.get(self.kernel.name)
+        record = self._session.check(self.case, function)
+        self._request.node.stash[RECORD] = record.to_dict()
+        for name, value in record.properties().items():
+            self._request.node.user_properties.append((name, value))
+        publish(self._request, record.group, record.result.samples, record.properties())
+        if record.outcome == "skipped":
+            pytest.skip(record.message)
+        if record.outcome == "failed":
+            pytest.fail(record.message, pytrace=False)

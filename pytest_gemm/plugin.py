@@ -1,0 +1,186 @@
+"""pytest's hooks and fixtures: thin; the work is done in ``collection`` and ``session``.
+
+Loaded in every pytest run of everybody who has pytest-gemm installed: only what declares the
+options is imported here, the rest when a kernel is collected or run.
+
+Every hook is described at https://docs.pytest.org/en/stable/reference/reference.html#hooks
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_gemm import options
+from pytest_gemm.errors import ConfigError
+from pytest_gemm.recorder import RECORD, Recorder, is_case
+
+if TYPE_CHECKING:
+    from pytest_gemm.collection import Collection, Collector
+    from pytest_gemm.device import DeviceMemory
+    from pytest_gemm.fixture import GemmCase
+    from pytest_gemm.matrices import Operands
+    from pytest_gemm.registry import Registry
+    from pytest_gemm.session import GemmSession
+
+OPTIONS = pytest.StashKey[options.Options]()
+COLLECTOR = pytest.StashKey["Collector"]()
+SESSION = pytest.StashKey["GemmSession"]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    options.declare(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "gemm: a matrix kernel on a problem (pytest-gemm)")
+    with _config_error_as(pytest.UsageError):
+        config.stash[OPTIONS] = chosen = options.read(config)
+    config.pluginmanager.register(Recorder(chosen), "gemm-recorder")
+
+
+# Kernels become cases, and cases become the parameters of tests that use ``gemm``.
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    if file_path.suffix == ".cu" and parent.session.isinitpath(file_path):
+        return CudaFile.from_parent(parent, path=file_path)
+    return None
+
+
+class CudaFile(pytest.Module):
+    """A ``.cu`` named on the command line: a module with one test over the kernels in it."""
+
+    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
+        module = ModuleType(self.path.stem)
+        module.test_gemm = lambda gemm: gemm.check()  # type: ignore[attr-defined]
+        self.obj = module
+        return super().collect()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "gemm" in metafunc.fixturenames:
+        from pytest_gemm import publish
+
+        config = metafunc.config
+        cases = _collection_of(metafunc.definition).cases
+        params = [pytest.param(i, id=i, marks=publish.marks(config)) for i in cases]
+        metafunc.parametrize("gemm", params, indirect=True)
+        metafunc.fixturenames.extend(publish.fixtures(config))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.stash[OPTIONS].bench:
+        config.hook.pytest_deselected(items=[item for item in items if not is_case(item)])
+        items[:] = filter(is_case, items)
+
+
+def pytest_report_collectionfinish(
+    config: pytest.Config, items: Sequence[pytest.Item]
+) -> list[str]:
+    if config.getoption("collectonly") or not any(map(is_case, items)):
+        return []
+    return _session_of(config).header()
+
+
+# Fixtures
+
+
+@pytest.fixture
+def gemm(request: pytest.FixtureRequest) -> GemmCase:
+    """One kernel on one problem: ``gemm.check()`` verifies it, and times and judges it in a bench.
+
+    A test that uses it is parametrized over the project's kernels and their problems.
+    """
+    from pytest_gemm.fixture import GemmCase
+
+    collection = _collection_of(request.node)
+    return GemmCase(request, _session_of(request.config), collection, request.param)
+
+
+@pytest.fixture
+def gemm_registry(request: pytest.FixtureRequest) -> Registry:
+    """The project's kernels: ``gemm_registry.specs["tiled"]``."""
+    return _collection_of(request.node).registry
+
+
+@pytest.fixture
+def gemm_operands(request: pytest.FixtureRequest) -> Callable[..., Operands]:
+    """Seeded matrices: ``A, B, C = gemm_operands("64x48x32")``, the same bits on every machine."""
+    from pytest_gemm.matrices import operands
+    from pytest_gemm.problem import Problem
+
+    seed = request.config.stash[OPTIONS].seed
+
+    def make(size: str, *, op: str = "gemm", recipe: str = "uniform") -> Operands:
+        return operands(Problem.parse(size, op), seed, recipe)
+
+    return make
+
+
+@pytest.fixture
+def gemm_device(request: pytest.FixtureRequest) -> Iterator[DeviceMemory]:
+    """Memory of the device, given back after the test: ``matrix = gemm_device.upload(array)``."""
+    from pytest_gemm.device import DeviceMemory
+
+    with DeviceMemory(_session_of(request.config).backend) as memory:
+        yield memory
+
+
+# What a run shares is made when it is first needed and kept in the config's stash.
+
+
+def _collection_of(node: pytest.Item | pytest.Collector) -> Collection:
+    """The kernels of the ``.cu`` that the node lies in, else those of the project."""
+    file = node.getparent(CudaFile)
+    with _config_error_as(pytest.Collector.CollectError):
+        collector = _collector_of(node.config)
+        if file is None:
+            return collector.project
+        collection = collector.file(file.path)
+        for error in collection.registry.errors:
+            raise ConfigError(str(error))
+        return collection
+
+
+def _collector_of(config: pytest.Config) -> Collector:
+    if COLLECTOR not in config.stash:
+        from pytest_gemm.collection import Collector
+
+        conftests = [p for p in config.pluginmanager.get_plugins() if _is_conftest(p)]
+        collector = Collector(config.stash[OPTIONS], conftests)
+        config.stash[COLLECTOR] = collector
+        for error in collector.project.registry.errors:
+            config.hook.pytest_collectreport(report=_collect_error(error.path, str(error)))
+    return config.stash[COLLECTOR]
+
+
+def _session_of(config: pytest.Config) -> GemmSession:
+    if SESSION not in config.stash:
+        from pytest_gemm.session import GemmSession
+
+        terminal = config.pluginmanager.get_plugin("terminalreporter")
+        progress = terminal.write_line if terminal else lambda line: None
+        config.stash[SESSION] = GemmSession(config.stash[OPTIONS], progress)
+    return config.stash[SESSION]
+
+
+def _is_conftest(plugin: object) -> bool:
+    return isinstance(plugin, ModuleType) and plugin.__name__.rpartition(".")[2] == "conftest"
+
+
+def _collect_error(path: str, text: str) -> pytest.CollectReport:
+    return pytest.CollectReport(nodeid=path, outcome="failed", longrepr=text, result=[])
+
+
+@contextmanager
+def _config_error_as(kind: type[Exception]) -> Generator[None]:
+    try:
+        yield
+    except ConfigError as error:
+        raise kind(str(error)) from None

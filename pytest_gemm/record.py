@@ -1,0 +1,69 @@
+"""A case, what came of it, and what the gate says: everything that is reported of one item."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pytest_gemm.case import Case
+from pytest_gemm.result import Result
+from pytest_gemm.verdict import Verdict
+
+
+@dataclass(frozen=True)
+class Record:
+    """What stands in the summary, in JSON and in JUnit for one item.
+
+    ``outcome`` is ``passed``, ``failed`` or ``skipped``; ``gate`` is a verdict's outcome, or
+    ``stored``, ``ungated``, or empty where nothing was timed; ``message`` is empty, or a text
+    whose first line is complete in itself.
+    """
+
+    case: Case
+    result: Result
+    outcome: str
+    gate: str = ""
+    message: str = ""
+    verdict: Verdict | None = None
+
+    @property
+    def group(self) -> str:
+        """Cases that may be compared with each other: one operation on one problem."""
+        return f"{self.case.problem.op} {self.case.problem.id}"
+
+    def properties(self) -> dict[str, Any]:
+        """Numbers and words for JUnit and for pytest-benchmark's ``extra_info``; seconds."""
+        found: dict[str, Any] = {"gemm_kernel": self.case.kernel.id, "gemm_digest": self.result.digest}
+        if self.result.estimate is not None:
+            found["gemm_median_s"] = self.result.estimate.median
+            found["gemm_flops_per_s"] = self.case.problem.flops / self.result.estimate.median
+        if self.gate:
+            found["gemm_verdict"] = self.gate
+        if self.verdict is not None and self.verdict.change is not None:
+            found["gemm_change"] = self.verdict.change
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists, dicts, strings and numbers."""
+        return {
+            "id": self.case.id,
+            "case": self.case.to_dict(),
+            "result": self.result.to_dict(),
+            "outcome": self.outcome,
+            "gate": self.gate,
+            "message": self.message,
+            "verdict": asdict(self.verdict) if self.verdict else None,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Record:
+        """The reverse of ``to_dict``."""
+        return cls(
+            Case.from_dict(data["case"]),
+            Result.from_dict(data["result"]),
+            data["outcome"],
+            data["gate"],
+            data["message"],
+            Verdict(**data["verdict"]) if data["verdict"] else None,
+        )
