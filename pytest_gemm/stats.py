@@ -43,11 +43,6 @@ class Estimate:
         return coverage(self.n, median_interval(self.n)[0])
 
     @property
-    def relative_width(self) -> float:
-        """Length of the median's interval, as a fraction of the median."""
-        return (self.high - self.low) / self.median
-
-    @property
     def log_error(self) -> float:
         """Standard error of log(median), read off its interval (infinite for one sample).
 
@@ -94,6 +89,13 @@ def summarize(samples: Iterable[float]) -> Estimate:
         mad=_median(sorted(abs(v - centre) for v in values)),
         deciles=tuple(_quantile(values, tenth / 10) for tenth in range(1, 10)),
     )
+
+
+def relative_width(samples: Iterable[float]) -> float:
+    """Length of the median's interval, as a fraction of the median. Raises as ``summarize``."""
+    values = sorted(checked_seconds(samples))
+    i, j = median_interval(len(values))
+    return (values[j] - values[i]) / _median(values)
 
 
 def checked_seconds(values: Iterable[float]) -> list[float]:

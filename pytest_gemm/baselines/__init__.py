@@ -1,0 +1,6 @@
+"""What is stored of earlier runs, and how: see docs/baselines.md for the files."""
+
+from pytest_gemm.baselines.records import Fact, Series, Session, epoch, source_hash
+from pytest_gemm.baselines.store import BaselineStore, Flushed
+
+__all__ = ["BaselineStore", "Fact", "Flushed", "Series", "Session", "epoch", "source_hash"]

@@ -1,0 +1,59 @@
+"""Files that are never half-written, and names that cannot leave their folder."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import secrets
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+_SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,119}")
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.+-]+")
+
+
+def safe_name(name: str, reserved: Collection[str] = ()) -> str:
+    """The name itself if it can name a file anywhere, else a readable part of it and a hash."""
+    if _SAFE.fullmatch(name) and not name.endswith(".") and name not in reserved:
+        return name
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    readable = _UNSAFE.sub("_", name)[:80].strip("._-")
+    return f"{readable or 'unnamed'}-{digest}"
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace a file's content so that every reader sees the old or the new one, whole.
+
+    Raises OSError; what was there is then still there.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Let one process at a time write into a folder, which must exist.
+
+    The folder itself is locked: a lock file would have to be ignored by git. Where the file
+    system has no such locks, writes stay atomic, but one of two simultaneous ones may be lost.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

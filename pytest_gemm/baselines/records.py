@@ -1,0 +1,123 @@
+"""The records that are stored: plain values, compared and grouped here, written elsewhere."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pytest_gemm.stats import Estimate
+
+EPOCH_KEYS = ("compiler", "flags", "runtime", "driver", "cuda", "nvrtc", "cupy", "python", "numpy")
+"""The parts of an environment that change what a kernel compiles to or how it is launched."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """One benchmark as one process measured it.
+
+    ``date`` is UTC, ``YYYY-MM-DDTHH:MM:SSZ`` or with a fraction of the second. ``estimate`` is in
+    seconds per launch, each sample over ``launches`` launches. ``source`` is the SHA-256 of the
+    kernel's source (empty where there is none to store); ``launch`` is how it is launched: entry,
+    macros, grid, block, shared memory. ``environment`` is what may change on the same device;
+    ``settings`` is what must not differ between sessions that are compared, beside seed and recipe.
+    """
+
+    device: str
+    kernel: str
+    benchmark: str
+    date: str
+    estimate: Estimate
+    launches: int
+    seed: int
+    recipe: str
+    source: str
+    launch: Mapping[str, Any]
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    commit: str | None = None
+
+    @property
+    def program(self) -> str:
+        """Names source and launch together: sessions of one program form a series."""
+        text = json.dumps([self.source, self.launch], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def conditions(self) -> dict[str, Any]:
+        """Everything that must be equal before two sessions are compared."""
+        return {
+            "device": self.device,
+            "benchmark": self.benchmark,
+            "seed": self.seed,
+            "recipe": self.recipe,
+            **self.settings,
+        }
+
+
+@dataclass(frozen=True)
+class Series:
+    """The stored sessions of one benchmark with one program on one device, oldest first."""
+
+    sessions: tuple[Session, ...]
+
+    @property
+    def newest(self) -> Session:
+        return self.sessions[-1]
+
+    @property
+    def program(self) -> str:
+        return self.newest.program
+
+
+@dataclass(frozen=True)
+class Fact:
+    """What holds on every machine for a benchmark, a seed and a recipe of operands.
+
+    ``digest`` names the bits of C; ``counters`` are exact numbers by name.
+    """
+
+    kernel: str
+    benchmark: str
+    seed: int
+    recipe: str
+    digest: str
+    counters: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[str, int, str]:
+        return self.benchmark, self.seed, self.recipe
+
+    def merged(self, newer: Fact) -> Fact:
+        """The newer fact; counters that it lacks are kept as long as the digest is the same."""
+        kept = self.counters if self.digest == newer.digest else {}
+        return replace(newer, counters={**kept, **newer.counters})
+
+
+def family(kernel: str) -> str:
+    """The kernel without its parameters: ``block_size[SIDE:16]`` is of ``block_size``."""
+    return kernel.partition("[")[0] or kernel
+
+
+def epoch(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of an environment that opens a new epoch when it changes."""
+    return {key: environment[key] for key in EPOCH_KEYS if key in environment}
+
+
+def source_hash(source: str) -> str:
+    """The SHA-256 of a source's UTF-8 bytes, in hex."""
+    return hashlib.sha256(source_bytes(source)).hexdigest()
+
+
+def source_bytes(source: str) -> bytes:
+    return source.encode("utf-8", "surrogateescape")
+
+
+def grouped(sessions: Iterable[Session]) -> tuple[Series, ...]:
+    """Sessions of one benchmark, newest first, as series; the series with the newest comes last."""
+    programs: dict[str, list[Session]] = {}
+    for session in sessions:
+        programs.setdefault(session.program, []).append(session)
+    return tuple(Series(tuple(reversed(group))) for group in reversed(programs.values()))

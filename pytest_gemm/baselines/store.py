@@ -1,0 +1,373 @@
+"""The folder of stored baselines: reading, and one write at the end of a run.
+
+::
+
+    exact/<kernel>.json            what holds on every machine
+    <device>/<kernel>.json         sessions, newest first
+    sources/<sha256>.cu or .py     the sources that were measured
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeVar
+
+from pytest_gemm.baselines import schema
+from pytest_gemm.baselines.files import locked, safe_name, write_atomically
+from pytest_gemm.baselines.records import (
+    Fact,
+    Series,
+    Session,
+    family,
+    grouped,
+    source_bytes,
+    source_hash,
+)
+from pytest_gemm.errors import BaselineError
+
+SESSIONS_KEPT = 20
+"""The newest sessions of a series that stay in its file."""
+
+EXACT, SOURCES = "exact", "sources"
+SUFFIXES = (".cu", ".py")
+
+GIT_ATTRIBUTES = """\
+# Sessions that two branches added are both kept; a source must keep its bytes.
+*.json merge=union
+exact/*.json !merge
+sources/* -text
+"""
+
+
+@dataclass(frozen=True)
+class Flushed:
+    """What a flush did: the files written, and why others were not."""
+
+    written: tuple[Path, ...]
+    refused: tuple[BaselineError, ...]
+
+
+@dataclass
+class _Queue:
+    sessions: list[Session] = field(default_factory=list)
+    facts: list[Fact] = field(default_factory=list)
+    sources: dict[str, tuple[str, bytes]] = field(default_factory=dict)
+
+
+class BaselineStore:
+    """The baselines below one folder, which need not exist.
+
+    Reading raises BaselineError for a file that cannot be used, and never changes anything.
+    ``append`` and ``update_exact`` queue; ``flush`` writes. A kernel's variants
+    (``block_size[SIDE:16]``) share the file of the kernel.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._queue = _Queue()
+        self._sessions: dict[Path, list[Session]] = {}
+        self._facts: dict[Path, dict[tuple[str, int, str], Fact]] = {}
+
+    # Reading
+
+    def load_exact(self, kernel: str) -> dict[tuple[str, int, str], Fact]:
+        """The kernel's facts by (benchmark, seed, recipe)."""
+        path = self._exact_path(kernel)
+        if path not in self._facts:
+            self._facts[path] = self._read_facts(path, family(kernel))
+        return self._facts[path]
+
+    def exact_digest(self, kernel: str, benchmark: str, seed: int, recipe: str) -> str | None:
+        """The digest of C that is stored for these operands, or None."""
+        fact = self.load_exact(kernel).get((benchmark, seed, recipe))
+        return fact.digest if fact else None
+
+    def series(self, device: str, kernel: str, benchmark: str) -> tuple[Series, ...]:
+        """Every series of a benchmark; the one that was added to last comes last."""
+        sessions = self._device_sessions(self._device_path(device, kernel), device)
+        return grouped(s for s in sessions if s.benchmark == benchmark)
+
+    def reference(self, device: str, kernel: str, benchmark: str) -> Series | None:
+        """The series that a new run is compared with: the one that was added to last.
+
+        Whatever its program: a changed source must be compared with the source that was accepted,
+        or the commit that made a kernel slower would pass as "new".
+        """
+        found = self.series(device, kernel, benchmark)
+        return found[-1] if found else None
+
+    def benchmarks(self, device: str) -> tuple[str, ...]:
+        """The ids stored for a device, sorted; files that cannot be used are left out."""
+        found: set[str] = set()
+        for path in self._device_files(device):
+            try:
+                found.update(s.benchmark for s in self._device_sessions(path, device))
+            except BaselineError:
+                continue
+        return tuple(sorted(found))
+
+    def unreadable(self, device: str) -> tuple[BaselineError, ...]:
+        """One error for each of the device's files that cannot be used."""
+        errors = []
+        for path in self._device_files(device):
+            try:
+                self._device_sessions(path, device)
+            except BaselineError as error:
+                errors.append(error)
+        return tuple(errors)
+
+    def devices(self, kind: str) -> tuple[str, ...]:
+        """The stored devices of a kind (``host`` or ``cuda``), sorted.
+
+        A host's name begins with ``host-``, a GPU's does not.
+        """
+        return tuple(
+            folder.name
+            for folder in _listed(self.root)
+            if folder.name not in (EXACT, SOURCES)
+            and folder.name.startswith("host-") == (kind == "host")
+            and any(path.suffix == ".json" for path in _listed(folder))
+        )
+
+    def source(self, sha256: str) -> str:
+        """A stored source. Raises BaselineError where it is missing or not what its name says."""
+        for suffix in SUFFIXES:
+            path = self.root / SOURCES / f"{safe_name(sha256)}{suffix}"
+            content = _content(path)
+            if content is None:
+                continue
+            text = content.decode("utf-8", "surrogateescape")
+            if source_hash(text) == sha256:
+                return text
+            raise BaselineError(f"{path}: its content is not what its name says; {_way_out(path)}")
+        raise BaselineError(f"no source {sha256} is stored in {self.root / SOURCES}")
+
+    # Writing
+
+    def append(self, session: Session, source: str | None = None, suffix: str = ".cu") -> None:
+        """Queue a session, and the source that it measured.
+
+        Raises ValueError where the session could not be read back, or names another source.
+        """
+        if suffix not in SUFFIXES:
+            raise ValueError(f"{suffix!r} is none of {', '.join(SUFFIXES)}")
+        if session.source != (source_hash(source) if source is not None else ""):
+            raise ValueError("session.source is not the hash of the source")
+        try:
+            checked = schema.checked_session(session)
+        except schema.UnusableError as error:
+            raise ValueError(str(error)) from None
+        self._queue.sessions.append(replace(checked, kernel=family(checked.kernel)))
+        if source is not None:
+            self._queue.sources[session.source] = suffix, source_bytes(source)
+
+    def update_exact(self, fact: Fact) -> None:
+        """Queue a fact; it replaces the stored one. Raises ValueError as ``append``."""
+        try:
+            checked = schema.checked_fact(fact)
+        except schema.UnusableError as error:
+            raise ValueError(str(error)) from None
+        self._queue.facts.append(replace(checked, kernel=family(checked.kernel)))
+
+    def flush(self) -> Flushed:
+        """Write what is queued, each file by itself; what is refused stays queued.
+
+        Files are read again under a lock, so that nothing another process stored is lost. Raises
+        BaselineError where the folder itself cannot be used.
+        """
+        queue = self._queue
+        if not (queue.sessions or queue.facts):
+            return Flushed((), ())
+        try:
+            self._create()
+            with locked(self.root):
+                return self._write()
+        except OSError as error:
+            raise BaselineError(
+                f"{self.root}: cannot be used as the folder of baselines ({error.strerror}): "
+                "name another one with the ini key gemm_baselines"
+            ) from None
+
+    # How
+
+    def _create(self) -> None:
+        if not self.root.is_dir():
+            self.root.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.root / ".gitattributes", GIT_ATTRIBUTES.encode())
+
+    def _write(self) -> Flushed:
+        queue, self._queue = self._queue, _Queue()
+        self._sessions.clear()
+        self._facts.clear()
+        written: list[Path] = []
+        refused: list[BaselineError] = []
+        for path, sessions in _by_path(queue.sessions, self._session_path).items():
+            try:
+                written += self._write_sessions(path, sessions, queue.sources)
+            except BaselineError as error:
+                refused.append(error)
+                self._queue.sessions += sessions
+                self._queue.sources |= queue.sources
+        for path, facts in _by_path(queue.facts, lambda f: self._exact_path(f.kernel)).items():
+            try:
+                written += self._write_facts(path, facts)
+            except BaselineError as error:
+                refused.append(error)
+                self._queue.facts += facts
+        return Flushed(tuple(written), tuple(refused))
+
+    def _write_sessions(
+        self, path: Path, new: list[Session], sources: dict[str, tuple[str, bytes]]
+    ) -> list[Path]:
+        device = new[0].device
+        stored = self._read_sessions(path, device)
+        # A session must never name a source that is not there.
+        written = [
+            self._write_source(sha256, *sources[sha256])
+            for sha256 in sorted({session.source for session in new} - {""})
+        ]
+        kept = _newest([*reversed(new), *stored])
+        text = schema.write_sessions(device, new[0].kernel, kept)
+        return [*filter(None, written), _save(path, text.encode())]
+
+    def _write_source(self, sha256: str, suffix: str, content: bytes) -> Path | None:
+        path = self.root / SOURCES / f"{sha256}{suffix}"
+        if _content(path) is None:
+            return _save(path, content)
+        self.source(sha256)
+        return None
+
+    def _write_facts(self, path: Path, new: list[Fact]) -> list[Path]:
+        kernel = new[0].kernel
+        facts = self._read_facts(path, kernel)
+        before = dict(facts)
+        for fact in new:
+            stored = facts.get(fact.key)
+            facts[fact.key] = stored.merged(fact) if stored else fact
+        if facts == before:
+            return []
+        return [_save(path, schema.write_facts(kernel, facts.values()).encode())]
+
+    def _device_sessions(self, path: Path, device: str) -> list[Session]:
+        if path not in self._sessions:
+            self._sessions[path] = self._read_sessions(path, device)
+        return self._sessions[path]
+
+    def _read_sessions(self, path: Path, device: str) -> list[Session]:
+        text = _text(path)
+        if text is None:
+            return []
+        with _explained(path):
+            stored_for, kernel, sessions = schema.read_sessions(text)
+            if stored_for != device:
+                raise schema.UnusableError(f"it was stored for {stored_for!a}, not for {device!a}")
+            if self._device_path(device, kernel) != path:
+                raise schema.UnusableError(f"it belongs to the kernel {kernel!a}")
+        return sessions
+
+    def _read_facts(self, path: Path, kernel: str) -> dict[tuple[str, int, str], Fact]:
+        text = _text(path)
+        if text is None:
+            return {}
+        with _explained(path):
+            stored_for, facts = schema.read_facts(text)
+            if stored_for != kernel:
+                raise schema.UnusableError(f"it belongs to the kernel {stored_for!a}")
+        return facts
+
+    def _device_files(self, device: str) -> Iterator[Path]:
+        folder = self.root / safe_name(device, (EXACT, SOURCES))
+        return (path for path in _listed(folder) if path.suffix == ".json")
+
+    def _device_path(self, device: str, kernel: str) -> Path:
+        folder = safe_name(device, (EXACT, SOURCES))
+        return self.root / folder / f"{safe_name(family(kernel))}.json"
+
+    def _session_path(self, session: Session) -> Path:
+        return self._device_path(session.device, session.kernel)
+
+    def _exact_path(self, kernel: str) -> Path:
+        return self.root / EXACT / f"{safe_name(family(kernel))}.json"
+
+
+_Record = TypeVar("_Record")
+
+
+def _by_path(
+    records: Iterable[_Record], path_of: Callable[[_Record], Path]
+) -> dict[Path, list[_Record]]:
+    groups: dict[Path, list[_Record]] = {}
+    for record in records:
+        groups.setdefault(path_of(record), []).append(record)
+    return groups
+
+
+def _newest(sessions: Iterable[Session]) -> list[Session]:
+    """The first SESSIONS_KEPT of each series."""
+    seen: Counter[tuple[str, str]] = Counter()
+    kept = []
+    for session in sessions:
+        series = session.benchmark, session.program
+        seen[series] += 1
+        if seen[series] <= SESSIONS_KEPT:
+            kept.append(session)
+    return kept
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _content(path: Path) -> bytes | None:
+    """A file's bytes, or None where there is none. Raises BaselineError."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise BaselineError(
+            f"{path}: it cannot be read ({error.strerror}); {_way_out(path)}"
+        ) from None
+
+
+def _text(path: Path) -> str | None:
+    content = _content(path)
+    if content is None:
+        return None
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise BaselineError(f"{path}: it is not UTF-8 text; {_way_out(path)}") from None
+
+
+def _save(path: Path, content: bytes) -> Path:
+    try:
+        write_atomically(path, content)
+    except OSError as error:
+        raise BaselineError(
+            f"{path}: it cannot be written ({error.strerror}); what was there is unchanged"
+        ) from None
+    return path
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except schema.UnusableError as error:
+        upgrade = "upgrade pytest-gemm, or " if error.newer else ""
+        raise BaselineError(f"{path}: {error}; {upgrade}{_way_out(path)}") from None
+
+
+def _way_out(path: Path) -> str:
+    return (
+        f"restore it with 'git checkout -- {path}', or delete it and store it again with "
+        "--gemm-baseline update"
+    )
