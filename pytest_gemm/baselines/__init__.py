@@ -1,6 +1,15 @@
 """What is stored of earlier runs, and how: see docs/baselines.md for the files."""
 
-from pytest_gemm.baselines.records import Fact, Series, Session, epoch, source_hash
+from pytest_gemm.baselines.records import Fact, Series, Session, differing, epoch, source_hash
 from pytest_gemm.baselines.store import BaselineStore, Flushed
 
-__all__ = ["BaselineStore", "Fact", "Flushed", "Series", "Session", "epoch", "source_hash"]
+__all__ = [
+    "BaselineStore",
+    "Fact",
+    "Flushed",
+    "Series",
+    "Session",
+    "differing",
+    "epoch",
+    "source_hash",
+]

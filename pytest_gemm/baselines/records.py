@@ -10,7 +10,7 @@ from typing import Any
 
 from pytest_gemm.stats import Estimate
 
-EPOCH_KEYS = ("compiler", "flags", "runtime", "driver", "cuda", "nvrtc", "cupy", "python", "numpy")
+EPOCH_KEYS = ("compiler", "flags", "runtime", "driver", "cuda", "nvrtc", "cupy", "numpy")
 """The parts of an environment that change what a kernel compiles to or how it is launched."""
 
 
@@ -94,6 +94,16 @@ class Fact:
         """The newer fact; counters that it lacks are kept as long as the digest is the same."""
         kept = self.counters if self.digest == newer.digest else {}
         return replace(newer, counters={**kept, **newer.counters})
+
+
+def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The keys whose values differ, sorted. A missing key is None; a tuple equals a list."""
+
+    def plain(value: Any) -> str:
+        return json.dumps(value, sort_keys=True, default=str)
+
+    pairs = ((key, before.get(key), now.get(key)) for key in sorted({*before, *now}))
+    return [key for key, old, new in pairs if old != new and plain(old) != plain(new)]
 
 
 def family(kernel: str) -> str:

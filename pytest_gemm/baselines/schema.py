@@ -1,7 +1,7 @@
 """The text of a baseline file: written so that diffs and merges read well, read with suspicion.
 
-``read_*`` raise ``UnusableError``, whose text says what is wrong in a phrase; only the store knows the
-path and makes the sentence.
+``read_*`` raise ``UnusableError``, whose text says what is wrong in a phrase; only the store knows
+the path and makes the sentence.
 """
 
 from __future__ import annotations

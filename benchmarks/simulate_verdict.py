@@ -1,0 +1,98 @@
+"""How often the screen errs: suites of benchmarks simulated session by session.
+
+    python benchmarks/simulate_verdict.py [runs]
+
+prints the table in docs/baselines.md (2,000 runs of each suite unless told otherwise).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from pytest_gemm.verdict import PRIORS, screen
+
+Draw = Callable[[np.random.Generator, tuple[int, ...]], npt.NDArray[np.float64]]
+
+
+def normal(rng: np.random.Generator, shape: tuple[int, ...]) -> npt.NDArray[np.float64]:
+    return rng.standard_normal(shape)
+
+
+def heavy(rng: np.random.Generator, shape: tuple[int, ...]) -> npt.NDArray[np.float64]:
+    """Student's t with three degrees of freedom, scaled to a standard deviation of 1."""
+    return np.asarray(rng.standard_t(3, shape)) / 3**0.5
+
+
+def simulate(
+    kind: str,
+    benchmarks: int,
+    stored: int,
+    runs: int,
+    *,
+    draw: Draw = normal,
+    sd: float = 1.0,
+    slowdown: float = 0.0,
+    odd_stored: float = 0.0,
+    seed: int = 0,
+) -> tuple[float, Counter[str]]:
+    """The part of suite runs with an alarm, and how often each outcome was given.
+
+    ``sd`` is the standard deviation of sessions in units of the prior's; ``slowdown`` is what
+    every new session has lost; ``odd_stored`` is the chance that a stored session was ten times
+    slow.
+    """
+    rng = np.random.default_rng([seed, benchmarks, stored])
+    prior = PRIORS[kind]
+    spread = sd * prior.sd
+    outcomes: Counter[str] = Counter()
+    alarms = 0
+    for _ in range(runs):
+        old = spread * draw(rng, (benchmarks, stored))
+        old += np.log(10) * (rng.random(old.shape) < odd_stored)
+        new = spread * draw(rng, (benchmarks,)) + np.log1p(slowdown)
+        given = [
+            screen(x, row, prior=prior, benchmarks=benchmarks).outcome
+            for x, row in zip(np.exp(new).tolist(), np.exp(old).tolist(), strict=True)
+        ]
+        outcomes.update(given)
+        alarms += "slower" in given
+    return alarms / runs, outcomes
+
+
+def main(runs: int) -> None:
+    unchanged: list[tuple[str, Draw, float, float]] = [
+        ("sessions as the prior expects", normal, 1.0, 0.0),
+        ("heavy tails (t, 3 df)", heavy, 1.0, 0.0),
+        ("sessions 1.5 times as noisy", normal, 1.5, 0.0),
+        ("one stored session in ten is 10x slow", normal, 1.0, 0.1),
+    ]
+    sizes = (1, 2, 3, 5, 10)
+    heading = " | ".join(f"S = {S}" for S in sizes)
+    rule = "|---" * (len(sizes) + 3) + "|"
+    print(f"| unchanged suites with an alarm | device | benchmarks | {heading} |\n{rule}")
+    for name, draw, sd, odd in unchanged:
+        for kind, benchmarks in (("host", 21), ("host", 100), ("cuda", 21), ("cuda", 100)):
+            rates = [
+                simulate(kind, benchmarks, S, runs, draw=draw, sd=sd, odd_stored=odd)[0]
+                for S in sizes
+            ]
+            cells = " | ".join(f"{rate:.2%}" for rate in rates)
+            print(f"| {name} | {kind} | {benchmarks} | {cells} |", flush=True)
+    print(f"\n| slowdowns found | device | benchmarks | {heading} |\n{rule}")
+    slowdowns = (("host", 0.1), ("host", 0.2), ("host", 0.3), ("cuda", 0.02), ("cuda", 0.05))
+    for kind, slowdown in slowdowns:
+        for benchmarks in (21, 100):
+            found = []
+            for S in sizes:
+                _, outcomes = simulate(kind, benchmarks, S, runs // 20 or 1, slowdown=slowdown)
+                found.append(f"{outcomes['slower'] / outcomes.total():.1%}")
+            print(f"| {slowdown:.0%} | {kind} | {benchmarks} | {' | '.join(found)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 2000)
