@@ -1,0 +1,38 @@
+// The naive product with square blocks of SIDE x SIDE threads, SIDE from 1 to 32.
+//
+// The code is that of naive.cu; only the launch changes. With few threads a warp is mostly idle and
+// its loads use a small part of each memory transaction; with 32 x 32 a warp reads 128 contiguous
+// bytes of B. A CPU runs the threads one after another: there the curve is flat, and a small
+// problem is enough.
+
+// /// gemm
+// block        = ["SIDE", "SIDE"]
+// grid         = ["cdiv(N, SIDE)", "cdiv(M, SIDE)"]
+// sizes.host   = ["128x128x128"]
+// sizes.cuda   = ["1000x1000x1000"]
+// derived_from = "naive"
+// change       = "the side of the block"
+//
+// [sweep.SIDE]
+// host = [1, 2, 4, 8, 16, 32]
+// cuda = [
+//    1,  2,  3,  4,  5,  6,  7,  8,  9, 10, 11, 12, 13, 14, 15, 16,
+//   17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32,
+// ]
+// ///
+
+__global__ void block_size(const float* __restrict__ A, const float* __restrict__ B,
+                           float* __restrict__ C, int M, int N, int K)
+{
+    const int row = blockIdx.y * blockDim.y + threadIdx.y;
+    const int col = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= M || col >= N)
+        return;
+
+    const float* a = A + (size_t)row * K;
+    const float* b = B + col;
+    float acc = 0.0f;
+    for (int k = 0; k < K; ++k, b += N)
+        acc += a[k] * *b;
+    C[(size_t)row * N + col] = acc;
+}

@@ -1,0 +1,25 @@
+// C = A B straight from the definition: one thread per element of C, no reuse on chip.
+//
+// Each thread reads a row of A and a column of B from global memory: 2 K loads per element.
+// threadIdx.x runs along a row of C, so that a warp's loads of B and its stores are contiguous.
+
+// /// gemm
+// block = [16, 16]
+// grid  = ["cdiv(N, 16)", "cdiv(M, 16)"]
+// ///
+
+__global__ void naive(const float* __restrict__ A, const float* __restrict__ B,
+                      float* __restrict__ C, int M, int N, int K)
+{
+    const int row = blockIdx.y * blockDim.y + threadIdx.y;
+    const int col = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= M || col >= N)
+        return;
+
+    const float* a = A + (size_t)row * K;
+    const float* b = B + col;
+    float acc = 0.0f;
+    for (int k = 0; k < K; ++k, b += N)
+        acc += a[k] * *b;
+    C[(size_t)row * N + col] = acc;
+}

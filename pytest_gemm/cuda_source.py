@@ -1,0 +1,316 @@
+"""Finds the ``__global__`` functions of a CUDA C++ source, without compiling it.
+
+This is no C++ parser: it knows comments, strings, preprocessor lines, namespaces and brackets,
+which is enough to read the head of a kernel wherever its qualifiers and macros stand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+Kind = Literal["pointer", "integer", "float", "other"]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A function's parameter: ``name`` (empty where it has none), C type and line."""
+
+    name: str
+    type: str
+    line: int
+
+    @property
+    def kind(self) -> Kind:
+        """What can be passed: ``other`` for types that only a compiler knows."""
+        if self.type.endswith("*"):
+            return "pointer"
+        words = set(re.findall(r"\w+", self.type)) - _QUALIFIERS
+        if words and words <= _INTEGERS:
+            return "integer"
+        if words and words <= {"float", "double", "long"}:
+            return "float"
+        return "other"
+
+
+@dataclass(frozen=True)
+class TemplateParameter:
+    """``int BM = 32``: its name, whether it has a default, whether it is a pack."""
+
+    name: str
+    has_default: bool = False
+    is_pack: bool = False
+
+
+@dataclass(frozen=True)
+class Function:
+    """The head of a ``__global__`` function.
+
+    ``name`` is qualified by its namespaces; ``template`` is None for an ordinary function;
+    ``launch_bounds`` is the text between the parentheses, or empty.
+    """
+
+    name: str
+    line: int
+    parameters: tuple[Parameter, ...]
+    template: tuple[TemplateParameter, ...] | None = None
+    launch_bounds: str = ""
+    extern_c: bool = False
+    is_definition: bool = True
+
+
+_QUALIFIERS = {"const", "volatile", "register", "__restrict__", "__grid_constant__", "std"}
+_INTEGERS = {
+    *("int", "unsigned", "signed", "long", "short", "char", "bool", "size_t", "ptrdiff_t"),
+    *("uint", "ulong", "ushort", "uchar", "ssize_t"),
+    *(f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+}
+_TYPE_WORDS = _QUALIFIERS | _INTEGERS | {"float", "double", "void", "auto", "typename", "class"}
+
+_LEXEME = re.compile(
+    r"""
+    (?P<comment>//(?:\\\n|[^\n])*|/\*.*?(?:\*/|\Z))
+    |(?:u8|[uUL])?R"(?P<delimiter>[^()\\\s]{0,16})\(.*?(?:\)(?P=delimiter)"|\Z)
+    |"(?:\\.|[^"\\\n])*"?
+    |(?P<keep>\.?[0-9](?:[eEpP][+-]|'\w|[\w.])*|(?!(?:u8|[uUL])['"])[^\W\d]\w*)
+    |(?:u8|[uUL])?'(?:\\.|[^'\\\n])*'?
+    """,
+    re.DOTALL | re.VERBOSE,
+)
+_DIRECTIVE = re.compile(r"^[ \t]*\#(?:\\\n|[^\n])*", re.MULTILINE)
+_SCOPE = re.compile(
+    r"\bnamespace\b(?P<namespace>[^;{}()=]*)\{"
+    r'|\bextern\s*"(?P<c>[^"]*)"\s*\{'
+    r"|(?P<open>\{)|(?P<close>\})|(?P<kernel>\b__global__\b)"
+)
+_TEMPLATE = re.compile(r"\btemplate\s*(?=<)")
+# What may carry parentheses in a kernel's head without being its name.
+_ATTRIBUTES = {
+    *("__launch_bounds__", "__attribute__", "__cluster_dims__", "__maxnreg__", "__block_size__"),
+    *("__align__", "alignas", "__declspec", "noexcept", "decltype", "requires"),
+}
+_PAIRS = {"(": ")", "[": "]", "{": "}", "<": ">"}
+
+
+@lru_cache(maxsize=256)
+def strip(source: str) -> str:
+    """The source with comments and the contents of strings blanked; lines and columns stay."""
+    return _LEXEME.sub(_blank_lexeme, source.replace("\r\n", " \n"))
+
+
+def _blank_lexeme(match: re.Match[str]) -> str:
+    text = match[0]
+    if match["keep"] is not None:
+        return text
+    blank = re.sub(r"[^\n]", " ", text)
+    if match["comment"] is not None or len(text) < 2:
+        return blank
+    return f'"{blank[1:-1]}"' if text.endswith('"') else blank
+
+
+def identifiers(source: str) -> frozenset[str]:
+    """Every word of the code, its preprocessor lines included."""
+    return frozenset(re.findall(r"[^\W\d]\w*", strip(source)))
+
+
+def has_local_include(source: str) -> bool:
+    """Whether the source includes a file of its own folder, where more may be defined."""
+    return bool(re.search(r'^[ \t]*#[ \t]*include[ \t]*"', strip(source), re.MULTILINE))
+
+
+def template_names(source: str) -> frozenset[str]:
+    """The names of all template parameters, of whatever function or class."""
+    code = _code(source)
+    return frozenset(
+        parameter.name
+        for match in _TEMPLATE.finditer(code)
+        for parameter in _template_parameters(code[match.end() + 1 : _close(code, match.end())])
+    )
+
+
+@lru_cache(maxsize=256)
+def find_kernels(source: str) -> tuple[Function, ...]:
+    """The ``__global__`` functions in the order of the file, each name once.
+
+    A definition is preferred to a declaration, a primary template to its specialisations.
+    """
+    found: dict[str, Function] = {}
+    for function in _functions(_code(source)):
+        earlier = found.get(function.name)
+        if earlier is None or (function.is_definition and not earlier.is_definition):
+            found[function.name] = function
+    return tuple(sorted(found.values(), key=lambda function: function.line))
+
+
+def _code(source: str) -> str:
+    return _DIRECTIVE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), strip(source))
+
+
+def _functions(code: str) -> Iterator[Function]:
+    scopes: list[str] = []  # a namespace's name and "::"; '"C"'; or "" for any other brace
+    for match in _SCOPE.finditer(code):
+        if match["namespace"] is not None:
+            name = re.sub(r"\binline\b|\[\[.*?\]\]|\s", "", match["namespace"])
+            scopes.append(f"{name}::" if name else "")
+        elif match["c"] is not None:
+            scopes.append('"C"')
+        elif match["open"]:
+            scopes.append("")
+        elif match["close"]:
+            if scopes:
+                scopes.pop()
+        else:
+            function = _function(code, match.start(), match.end(), scopes)
+            if function is not None:
+                yield function
+
+
+def _function(code: str, start: int, after: int, scopes: list[str]) -> Function | None:
+    before = code[max(code.rfind(c, 0, start) for c in ";{}") + 1 : start]
+    head_start = start - len(before)
+    template: tuple[TemplateParameter, ...] | None = None
+    if match := _TEMPLATE.search(before):
+        opening = head_start + match.end()
+        template = _template_parameters(code[opening + 1 : _close(code, opening)])
+    name, name_at, opening, bounds, position = "", 0, 0, "", after
+    while match := re.compile(r"[;{]|([^\W\d]\w*)\s*(?=[(<])|[^\W\d]\w*").search(code, position):
+        position = match.end()
+        word = match[1]
+        if match[0] in ";{":
+            break
+        if word is None:
+            continue
+        if code[position] == "<":
+            position = _close(code, position) + 1
+            while code[position : position + 1].isspace():
+                position += 1
+            if code[position : position + 1] != "(":
+                continue
+        closing = _close(code, position)
+        if word == "__launch_bounds__":
+            bounds = " ".join(code[position + 1 : closing].split())
+        elif word not in _ATTRIBUTES:
+            name, name_at, opening = word, match.start(), position
+        position = closing + 1
+    if not name:
+        return None
+    if early := re.search(r"\b__launch_bounds__\s*(?=\()", before):
+        at = head_start + early.end()
+        bounds = " ".join(code[at + 1 : _close(code, at)].split())
+    qualifier = "".join(scope for scope in scopes if scope.endswith("::"))
+    return Function(
+        name=qualifier + name,
+        line=code.count("\n", 0, name_at) + 1,
+        parameters=_parameters(code, opening + 1, _close(code, opening)),
+        template=template,
+        launch_bounds=bounds,
+        extern_c='"C"' in scopes or bool(re.search(r'\bextern\s*"', before)),
+        is_definition=code[position - 1 : position] == "{",
+    )
+
+
+def _close(code: str, opening: int) -> int:
+    """Index of the bracket that closes the one at ``opening``, or the end of the code.
+
+    Inside ``<...>`` a ``>`` within parentheses does not count, as in C++.
+    """
+    closers = [_PAIRS[code[opening]]]
+    for index in range(opening + 1, len(code)):
+        c = code[index]
+        if c == closers[-1]:
+            closers.pop()
+            if not closers:
+                return index
+        elif c in "([{" or (c == "<" and closers[-1] == ">"):
+            closers.append(_PAIRS[c])
+    return len(code)
+
+
+def _split(text: str) -> Iterator[tuple[int, str]]:
+    """The parts between top-level commas, with the index where each starts."""
+    start = 0
+    closers: list[str] = []
+    for index, c in enumerate(text):
+        if closers and c == closers[-1]:
+            closers.pop()
+        elif c in "([{" or (c == "<" and (not closers or closers[-1] == ">")):
+            closers.append(_PAIRS[c])
+        elif c == "," and not closers:
+            yield start, text[start:index]
+            start = index + 1
+    if text[start:].strip():
+        yield start, text[start:]
+
+
+def _template_parameters(text: str) -> tuple[TemplateParameter, ...]:
+    result = []
+    for _, part in _split(text):
+        declaration, equals, _ = part.partition("=")
+        words = re.findall(r"[^\W\d]\w*", declaration)
+        named = len(words) > 1 and words[-1] not in _TYPE_WORDS
+        name = words[-1] if named else ""
+        result.append(TemplateParameter(name, bool(equals), "..." in declaration))
+    return tuple(result)
+
+
+def _parameters(code: str, start: int, end: int) -> tuple[Parameter, ...]:
+    result = []
+    for offset, part in _split(code[start:end]):
+        declaration = re.sub(r"\[\[.*?\]\]", "", part.partition("=")[0])
+        name, type_ = _declarator(declaration)
+        if type_ == "void" and not name:
+            continue
+        where = re.search(rf"\b{name}\b", part) if name else re.search(r"\S", part)
+        at = start + offset + (where.start() if where else 0)
+        result.append(Parameter(name, type_, code.count("\n", 0, at) + 1))
+    return tuple(result)
+
+
+def _declarator(text: str) -> tuple[str, str]:
+    """Name and type of ``const float* __restrict__ A``; arrays become pointers."""
+    # float (*A)[16]: the name stands inside the parentheses.
+    if inner := re.search(r"\(\s*[*&]\s*(?:__restrict__\s*)?(\w*)\s*\)", text):
+        return inner[1], _type(text[: inner.start()]) + "*"
+    flat, arrays = re.subn(r"\[[^\]]*\]", " ", text)
+    words = list(re.finditer(r"[^\W\d]\w*", flat))
+    name = ""
+    # The last word is the name, unless it is part of the type: `unsigned int`, `std::size_t`.
+    if len(words) > 1 and words[-1][0] not in _TYPE_WORDS and flat[words[-1].end() :].strip() == "":
+        before = flat[: words[-1].start()].rstrip()
+        if not before.endswith("::"):
+            name = words[-1][0]
+            flat = before
+    return name, _type(flat) + ("*" if arrays else "")
+
+
+def _type(text: str) -> str:
+    text = re.sub(r"\b__restrict(?:__)?\b|\brestrict\b", " ", text)
+    text = " ".join(text.split())
+    text = re.sub(r"\s*\*\s*", "* ", text).strip()
+    return re.sub(r"\*(?: const| volatile)+$", "*", text)
+
+
+def template_arguments(entry: str) -> tuple[str, ...] | None:
+    """``("BM", "BN")`` for ``gemm<BM, BN>``; None for a name without ``<``."""
+    opening = entry.find("<")
+    if opening < 0:
+        return None
+    return tuple(part.strip() for _, part in _split(entry[opening + 1 : _close(entry, opening)]))
+
+
+def integer_range(type_: str) -> tuple[int, int]:
+    """Least and greatest value of a C integer type (LP64, as CUDA on Linux)."""
+    words = set(re.findall(r"\w+", type_))
+    if "bool" in words:
+        return 0, 1
+    sizes = (
+        (8, {"char", "uchar", "int8_t", "uint8_t"}),
+        (16, {"short", "ushort", "int16_t", "uint16_t"}),
+        (64, {"long", "ulong", "size_t", "ssize_t", "ptrdiff_t", "int64_t", "uint64_t"}),
+    )
+    bits = next((bits for bits, names in sizes if words & names), 32)
+    unsigned = words & {"unsigned", "size_t"} or any(word.startswith("u") for word in words)
+    return (0, 2**bits - 1) if unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)

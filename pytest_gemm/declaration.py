@@ -1,0 +1,220 @@
+"""From a table of keys to a ``KernelSpec``: finds the entry, binds arguments, checks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from math import prod
+
+from pytest_gemm import binding, cuda_source
+from pytest_gemm.cuda_source import Function
+from pytest_gemm.errors import SpecError
+from pytest_gemm.expressions import compile_expression
+from pytest_gemm.frontmatter import Table
+from pytest_gemm.kernelspec import (
+    BUFFERS,
+    LEADING_DIMENSIONS,
+    MAX_COMBINATIONS,
+    SCALARS,
+    KernelSpec,
+    entry_names,
+    macro_names,
+)
+from pytest_gemm.problem import DIMENSIONS, ITEMSIZE
+from pytest_gemm.schema import KEYS, LAYOUTS, Reader, short
+
+_ENTRY = re.compile(r"(?:::)?(?P<name>[A-Za-z_]\w*(?:::[A-Za-z_]\w*)*)\s*(?:<[^;{}\"']*>)?")
+
+
+def read_kernel(
+    table: Table,
+    *,
+    path: str,
+    source: str,
+    filename: str,
+    default_name: str,
+    keys: Mapping[str, str] = KEYS,
+) -> KernelSpec:
+    """A CUDA kernel from its table.
+
+    ``path`` is the file with the table, ``filename`` the one with the source; an empty
+    ``default_name`` stands for the entry's. Raises SpecError with the line at fault.
+    """
+    reader = Reader(table.data, table.line_of, path)
+    reader.reject_unknown(keys)
+    op = reader.choice("op", "gemm", tuple(DIMENSIONS))
+    dtype = reader.choice("dtype", "float32", tuple(ITEMSIZE))
+    params, sweep = reader.parameters()
+    names = {name for name, _ in (*params, *sweep)}
+    function, entry = _find_entry(reader, source, filename, names)
+    name = reader.name(default_name or entry.partition("<")[0].rpartition("::")[2])
+    _check_macros(reader, macro_names(source, entry, names), entry, source)
+    known = (*DIMENSIONS[op], *LEADING_DIMENSIONS, *sorted(names))
+    block = reader.dimensions("block", known)
+    grid = reader.dimensions("grid", known)
+    shared_mem = reader.expression("shared_mem", "0", known)
+    requires = reader.conditions("requires", known)
+    args = _arguments(reader, function, op, dtype, known, filename)
+    used = [text for text in (*args, *block, *grid, shared_mem, *requires) if text not in SCALARS]
+    _check_used(reader, names, entry, source, used)
+    spec = KernelSpec(
+        name=name,
+        path=path,
+        line=table.line,
+        filename=filename,
+        source=source,
+        entry=entry,
+        signature=function.parameters if function else (),
+        args=args,
+        block=block,
+        grid=grid,
+        shared_mem=shared_mem,
+        requires=requires,
+        op=op,
+        dtype=dtype,
+        layout=reader.choice("layout", "row-major", LAYOUTS),
+        launch_bounds=function.launch_bounds if function else "",
+        params=params,
+        sweep=sweep,
+        deterministic=reader.boolean("deterministic", True),
+        lines=tuple(sorted((key, table.line_of(key)) for key in table.data)),
+    )
+    return finish(reader, spec)
+
+
+def finish(reader: Reader, spec: KernelSpec) -> KernelSpec:
+    """Add what all doors share (sizes, provenance) and check every kernel that comes of it."""
+    derived_from = reader.text("derived_from")
+    change = reader.text("change")
+    if change and not derived_from:
+        reader.fail("change says what differs from derived_from: give derived_from too", "change")
+    if derived_from == spec.name:
+        reader.fail(f"{spec.name} is derived_from itself: name another kernel", "derived_from")
+    spec = replace(
+        spec, sizes=reader.sizes(spec.op, spec.dtype), derived_from=derived_from, change=change
+    )
+    for backend in spec.backends:
+        count = prod(len(values(backend)) for _, values in spec.sweep)
+        if count > MAX_COMBINATIONS:
+            reader.fail(f"the sweeps make {count} kernels, more than {MAX_COMBINATIONS}", "sweep")
+        for kernel in spec.kernels(backend):
+            kernel.check()
+    return spec
+
+
+def _find_entry(
+    reader: Reader, source: str, filename: str, params: set[str]
+) -> tuple[Function | None, str]:
+    """The function that is the kernel, and the entry's text. None: it is in an #include."""
+    functions = {function.name: function for function in cuda_source.find_kernels(source)}
+    entry = " ".join(reader.text("entry").split())
+    if not entry:
+        if not functions:
+            reader.fail(f"{filename} has no __global__ function: add one, or name its entry")
+        if len(functions) > 1:
+            names = ", ".join(functions)
+            reader.fail(f"{filename} has several __global__ functions: add entry, one of {names}")
+        (entry,) = functions
+    match = _ENTRY.fullmatch(entry)
+    if not match:
+        reader.fail(f"entry = {short(entry)} is not {KEYS['entry']}", "entry")
+    function = functions.get(match["name"])
+    if function is None:
+        if cuda_source.has_local_include(source) and "args" in reader.data:
+            return None, entry
+        inside = [name for name in functions if name.endswith("::" + match["name"])]
+        close = inside or get_close_matches(match["name"], functions, 1)
+        known = ", ".join(functions) or "none"
+        advice = f"did you mean {close[0]}?" if close else f"its __global__ functions: {known}"
+        reader.fail(f"entry {match['name']!r} is not in {filename}: {advice}", "entry")
+    _check_template(reader, function, entry, params)
+    return function, entry
+
+
+def _check_template(reader: Reader, function: Function, entry: str, params: set[str]) -> None:
+    given = cuda_source.template_arguments(entry)
+    if function.template is None:
+        if given is not None:
+            reader.fail(f"{function.name} is no template: write entry without <...>", "entry")
+        return
+    names = ", ".join(parameter.name or "?" for parameter in function.template)
+    if given is None:
+        reader.fail(
+            f"{function.name} is a template: give its parameters with "
+            f'entry = "{function.name}<{names}>"',
+            "entry",
+        )
+    least = sum(not (p.has_default or p.is_pack) for p in function.template)
+    if len(given) < least or (
+        len(given) > len(function.template) and not any(p.is_pack for p in function.template)
+    ):
+        reader.fail(
+            f"entry gives {len(given)} template arguments, {function.name} takes "
+            f"{len(function.template)} ({names})",
+            "entry",
+        )
+
+
+def _check_macros(reader: Reader, macros: frozenset[str], entry: str, source: str) -> None:
+    template_names = cuda_source.template_names(source)
+    for name in sorted(macros):
+        key = "params" if name in reader.data.get("params", ()) else "sweep"
+        if len(name) == 1:
+            reader.fail(
+                f"{key}.{name} would be a macro of one letter, which breaks the compiler's own "
+                f"headers: call it TILE_{name} or use it in entry",
+                key,
+                name,
+            )
+        if name in template_names:
+            reader.fail(
+                f"{key}.{name} would be a macro and break the template parameter {name}: put it "
+                f'into entry = "{entry.partition("<")[0]}<{name}>", or call it otherwise',
+                key,
+                name,
+            )
+
+
+def _check_used(
+    reader: Reader, params: set[str], entry: str, source: str, expressions: Sequence[str]
+) -> None:
+    if cuda_source.has_local_include(source):
+        return
+    used = entry_names(entry) | cuda_source.identifiers(source)
+    for text in expressions:
+        used |= compile_expression(text).names
+    for name in sorted(params - used):
+        key = "params" if name in reader.data.get("params", ()) else "sweep"
+        reader.fail(f"{key}.{name} is used nowhere: not in the source, not in a key", key, name)
+
+
+def _arguments(
+    reader: Reader,
+    function: Function | None,
+    op: str,
+    dtype: str,
+    known: Sequence[str],
+    filename: str,
+) -> tuple[str, ...]:
+    path, line = reader.path, reader.line_of("args")
+    if "args" in reader.data:
+        direct = (*BUFFERS, *(SCALARS if op == "gemm" else ()))
+        args = tuple(
+            value if value in direct else reader.one_expression("args", value, (*direct, *known))
+            for value in reader.items("args", int | str)
+        )
+        for arg in args:
+            if arg not in direct and compile_expression(arg).names & set(direct):
+                reader.fail(f"args: {arg!r} computes with a buffer or alpha, beta", "args")
+    elif function is not None:
+        args = binding.bind_by_name(function, op, filename)
+        path, line = filename, function.line
+    else:
+        raise AssertionError("an entry from an #include comes with args")
+    if function is not None:
+        binding.check_types(function, args, dtype, path, line)
+    if "C" not in args:
+        raise SpecError("no argument is C, so nothing can be computed", path=path, line=line)
+    return args
