@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from memory_backend import MemoryBackend, surroundings, view
 
 from pytest_gemm.device import (
     ALIGNMENT,
@@ -13,6 +12,7 @@ from pytest_gemm.device import (
 from pytest_gemm.errors import BackendError
 from pytest_gemm.matrices import operands
 from pytest_gemm.problem import Problem
+from tests.memory_backend import MemoryBackend, surroundings, view
 
 DENSE = Problem("gemm", 5, 7, 3)
 PADDED = Problem("gemm", 5, 7, 3, lda=4, ldb=11, ldc=9)

@@ -1,0 +1,184 @@
+"""Launches a kernel where its result can be judged: exactly, and on the data that is timed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from pytest_gemm.backends.base import Backend
+from pytest_gemm.causes import Observation
+from pytest_gemm.comparison import Agreement, Mismatch, check_bounds, digest, element_bounds, number
+from pytest_gemm.device import NAN, Workspace
+from pytest_gemm.diagnosis import Diagnosis, describe_difference, describe_strays, diagnose
+from pytest_gemm.errors import WrongResultError
+from pytest_gemm.matrices import Float32, Operands, operands, reference
+from pytest_gemm.problem import Problem
+from pytest_gemm.regions import ranges
+
+Run = Callable[[Workspace], None]
+"""Launches the kernel once on the workspace's matrices and waits for it."""
+
+FILL = 2.0**22
+"""A finite old C: far above any result, and whole numbers still add to it exactly."""
+
+TIMED = "operands: uniform in [-1, 1), as they are timed"
+
+DIAGNOSED = 2**30
+"""M N K up to which a wrong C on timed data is compared with a whole float64 product."""
+
+GEMM_SIZES = (
+    (37, 37, 37),
+    (35, 150, 33),
+    (150, 35, 48),
+    (5, 7, 3),
+    (17, 33, 1),
+    (33, 1, 17),
+    (1, 33, 17),
+    (1, 1, 1),
+    (64, 128, 192),
+)
+"""M, N, K of the exact check, the most telling first: a square; rectangles of several blocks each
+way, with residues of 16, 32, 64 and 128, K an odd number of tiles; K, N or M = 1; a single
+element; and multiples of 64 for the kernels that require them."""
+
+ADD_SIZES = ((37, 37, 0), (35, 150, 0), (1, 1, 0), (1, 33, 0), (33, 1, 0), (64, 128, 0))
+
+VARIED_SIZES = {"gemm": ((19, 37, 33), (64, 128, 64)), "add": ((19, 37, 0), (64, 128, 0))}
+"""The sizes that are checked with alpha and beta, and with padded rows."""
+
+
+def exact_problems(
+    op: str, scalars: Collection[str] = (), uses_ld: Collection[str] = ()
+) -> tuple[Problem, ...]:
+    """The small problems of the exact check.
+
+    ``scalars`` names those of alpha and beta that the kernel takes, and adds problems with alpha
+    = 2 and beta = -1; ``uses_ld`` names those of lda, ldb and ldc, and adds problems with padded
+    rows. Those that a kernel's ``requires`` excludes are for the caller to leave out.
+    """
+    sizes = ADD_SIZES if op == "add" else GEMM_SIZES
+    problems = [Problem(op, *size) for size in sizes]
+    values = {name: value for name, value in (("alpha", 2.0), ("beta", -1.0)) if name in scalars}
+    varied = [Problem(op, *size) for size in VARIED_SIZES[op]]
+    if values:
+        problems += [replace(p, **values) for p in varied]
+    if uses_ld:
+        problems += [replace(p, **_padded(p, uses_ld)) for p in varied]
+    return tuple(problems)
+
+
+def _padded(problem: Problem, uses_ld: Collection[str]) -> dict[str, int]:
+    """Leading dimensions, all different, by which vectors of four elements stay aligned."""
+    return {
+        f"ld{name.lower()}": -(-columns // 4) * 4 + padding
+        for (name, (_, columns)), padding in zip(problem.shapes.items(), (4, 8, 12), strict=True)
+        if f"ld{name.lower()}" in uses_ld
+    }
+
+
+def check_exactly(
+    run: Run, backend: Backend, problem: Problem, seed: int = 0, *, kernel: str
+) -> Agreement:
+    """Launch on whole numbers, whose every partial sum is exact: C must equal the product.
+
+    Launched twice: where beta = 0 (and for an addition) C holds NaN, then ``FILL``; else it holds
+    its operand both times. A, B and all memory around the three matrices must stay as they were.
+    Raises WrongResultError, whose first line is complete in itself; KernelFault and BackendError
+    pass through.
+    """
+    data = operands(problem, seed, "integers")
+    expected = reference(problem, data)
+    with Workspace(backend, problem) as workspace:
+        workspace.load(data)
+        observations = [*_observe(run, workspace, data)]
+    found = diagnose(kernel, problem, data, expected, observations)
+    if found:
+        raise _wrong(found, f"operands: integers, seed {seed}")
+    return Agreement("exact", problem.id, digest(observations[0].after))
+
+
+def check_timed(
+    run: Run,
+    workspace: Workspace,
+    data: Operands,
+    *,
+    kernel: str,
+    deterministic: bool = True,
+    verified: Agreement | None = None,
+) -> Agreement:
+    """Launch on the data that is timed: C must be right within rounding errors.
+
+    The workspace must hold ``data``; it is launched twice as in ``check_exactly``. Each C must
+    pass ``check_bounds``, and both must have the same bits, as must the C that ``verified``
+    describes, unless the kernel is not ``deterministic``. Raises WrongResultError, whose first
+    line is complete in itself.
+    """
+    problem = workspace.problem
+    observations = [*_observe(run, workspace, data)]
+    results = {digest(o.after): o for o in observations}
+    worst = 0.0
+    for bits, observation in results.items():
+        if verified and bits == verified.digest:
+            continue
+        result = check_bounds(problem, data, observation.after)
+        if isinstance(result, Mismatch):
+            raise _wrong(_explain(kernel, problem, data, observations, result), TIMED)
+        worst = max(worst, result)
+    found = describe_strays(kernel, problem, observations)
+    if not found and deterministic and len(results) > 1:
+        found = describe_difference(kernel, problem, observations)
+    if found:
+        raise _wrong(found, TIMED)
+    (bits, *_) = results
+    if verified and deterministic and bits != verified.digest:
+        raise WrongResultError(
+            f"{kernel} on {problem.id}: C has other bits than an earlier launch on the same data "
+            f"({bits}, was {verified.digest})"
+        )
+    return Agreement("timed", problem.id, bits if deterministic else "", worst)
+
+
+def _observe(run: Run, workspace: Workspace, data: Operands) -> Iterator[Observation]:
+    """Launch once for each old C; the workspace holds ``data`` and does so again at the end."""
+    problem = workspace.problem
+    before: Float32
+    if problem.beta:
+        olds = [("its operand", data.C)] * 2
+    else:
+        shape = problem.shapes["C"]
+        olds = [
+            ("NaN", np.broadcast_to(NAN, shape)),
+            (number(FILL), np.broadcast_to(np.float32(FILL), shape)),
+        ]
+    for held, before in olds:
+        workspace.fill(before)
+        run(workspace)
+        observation = Observation(held, before, workspace.read(), workspace.violations())
+        if observation.violations:
+            workspace.load(data)
+        yield observation
+
+
+def _explain(
+    kernel: str,
+    problem: Problem,
+    data: Operands,
+    observations: Sequence[Observation],
+    mismatch: Mismatch,
+) -> Diagnosis:
+    """A diagnosis of single elements where that is affordable, else what the sums tell."""
+    found = None
+    if problem.M * problem.N * max(problem.K, 1) <= DIAGNOSED:
+        bounds = element_bounds(problem, data)
+        found = diagnose(kernel, problem, data, reference(problem, data), observations, bounds)
+    found = found or Diagnosis(f"{kernel} on {problem.id}: {mismatch}")
+    strays = describe_strays(kernel, problem, observations)
+    where = [f"wrong rows of C: {ranges(mismatch.rows)}"] * bool(mismatch.rows)
+    where += [f"wrong columns of C: {ranges(mismatch.columns)}"] * bool(mismatch.columns)
+    return Diagnosis(found.headline, (*found.lines, *where, *([strays.headline] if strays else [])))
+
+
+def _wrong(diagnosis: Diagnosis, data: str) -> WrongResultError:
+    return WrongResultError(str(Diagnosis(diagnosis.headline, (*diagnosis.lines, data))))
