@@ -10,7 +10,6 @@ from types import ModuleType
 
 from pytest_gemm.backends.choice import choose_backend
 from pytest_gemm.case import Case, Settings
-from pytest_gemm.errors import ConfigError
 from pytest_gemm.kernelspec import Kernel
 from pytest_gemm.options import Options
 from pytest_gemm.problem import Problem
@@ -33,23 +32,22 @@ class Collection:
 
 
 class Collector:
-    """Reads kernels once per run: the project's, or those of a file named on its own."""
+    """Reads kernels once per run: the project's, or those of a file named on its own.
 
-    def __init__(self, options: Options) -> None:
+    Raises ConfigError where the wanted device cannot be used.
+    """
+
+    def __init__(self, options: Options, modules: Sequence[ModuleType] = ()) -> None:
         self.options = options
-        self.modules: list[ModuleType] = []
+        self.backend = choose_backend(options.device).kind
+        self._modules = modules
         self._files: dict[Path, Collection] = {}
-
-    @cached_property
-    def backend(self) -> str:
-        """The back end that the cases are for: ``host`` or ``cuda``. Raises ConfigError."""
-        return choose_backend(self.options.device).kind
 
     @cached_property
     def project(self) -> Collection:
         """The kernels of the project's folders and modules. Raises ConfigError."""
         options = self.options
-        registry = load_registry(options.kernels, options.root, self.modules)
+        registry = load_registry(options.kernels, options.root, self._modules)
         return self._collection(registry, whole=True)
 
     def file(self, path: Path) -> Collection:
@@ -72,13 +70,6 @@ class Collector:
             time_cap=options.time_cap,
             launch_timeout=options.launch_timeout,
         )
-        for problem in _problems(kernel, options.sizes or kernel.sizes, self.backend):
-            yield Case(kernel, problem, settings)
-
-
-def _problems(kernel: Kernel, sizes: Sequence[str], backend: str) -> Iterable[Problem]:
-    for size in sizes or DEFAULT_SIZES[backend]:
-        try:
-            yield Problem.parse(size, kernel.op, kernel.dtype)
-        except ConfigError as error:
-            raise ConfigError(f"--gemm-size: {error}") from None
+        sizes = options.sizes or kernel.sizes(self.backend) or DEFAULT_SIZES[self.backend]
+        for size in sizes:
+            yield Case(kernel, Problem.parse(size, kernel.op, kernel.dtype), settings)

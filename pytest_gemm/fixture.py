@@ -45,7 +45,7 @@ class GemmCase:
         Fails the test, in a sentence, for a wrong result, a fault or a regression; skips it
         where the kernel's ``requires`` does not hold.
         """
-        function = self._collection.registry.functions.get(self.kernel.name)
+        function = self._collection.registry.functions.get(self.kernel.callable)
         record = self._session.check(self.case, function)
         self._request.node.stash[RECORD] = record.to_dict()
         for name, value in record.properties().items():

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_gemm.errors import ConfigError
+from pytest_gemm.problem import Problem
 
 if TYPE_CHECKING:
     import pytest
@@ -92,13 +93,17 @@ def declare(parser: pytest.Parser) -> None:
 def read(config: pytest.Config) -> Options:
     """Collect them into one value. Raises ConfigError naming the option that cannot be used."""
     root = config.rootpath
-    kernels = tuple(config.getini("gemm_kernels")) or (root / "kernels",)
+    if config.getoption("gemm_bench") and config.getoption("numprocesses", None):
+        raise ConfigError("--gemm-bench: cases that run side by side cannot be timed; use -n 0")
+    kernels = tuple(config.getini("gemm_kernels"))
+    if not kernels and (root / "kernels").is_dir():
+        kernels = (root / "kernels",)
     margin = config.getini("gemm_margin")
     return Options(
         root=root,
         bench=config.getoption("gemm_bench"),
         device=config.getoption("gemm_device"),
-        sizes=tuple(config.getoption("gemm_size") or ()),
+        sizes=tuple(_size(text) for text in config.getoption("gemm_size") or ()),
         baseline=config.getoption("gemm_baseline"),
         report=_report_path(config.getoption("gemm_report"), config.invocation_params.dir),
         kernels=kernels,
@@ -120,6 +125,14 @@ def _number(name: str, text: str, least: float, *, whole: bool = False) -> float
         kind = "a whole number" if whole else "a number"
         raise ConfigError(f"{name} = {text!r} is not {kind} of at least {least:g}")
     return value
+
+
+def _size(text: str) -> str:
+    try:
+        Problem.parse(text)
+    except ConfigError as error:
+        raise ConfigError(f"--gemm-size={text}: {error}") from None
+    return text
 
 
 def _report_path(text: str | None, folder: Path) -> Path | None:

@@ -8,6 +8,7 @@ Every hook is described at https://docs.pytest.org/en/stable/reference/reference
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ import pytest
 
 from pytest_gemm import options
 from pytest_gemm.errors import ConfigError
-from pytest_gemm.recorder import RECORD, Recorder, is_case
+from pytest_gemm.recorder import Recorder, is_case
 
 if TYPE_CHECKING:
     from pytest_gemm.collection import Collection, Collector
@@ -32,6 +33,11 @@ OPTIONS = pytest.StashKey[options.Options]()
 COLLECTOR = pytest.StashKey["Collector"]()
 SESSION = pytest.StashKey["GemmSession"]()
 
+NO_KERNELS = (
+    "no kernels found: put .cu files with front matter into kernels/, name their folders in the "
+    "ini key gemm_kernels, or decorate a function in conftest.py with @pytest_gemm.kernel"
+)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     options.declare(parser)
@@ -41,7 +47,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "gemm: a matrix kernel on a problem (pytest-gemm)")
     with _config_error_as(pytest.UsageError):
         config.stash[OPTIONS] = chosen = options.read(config)
-    config.pluginmanager.register(Recorder(chosen), "gemm-recorder")
+        if chosen.device == "cuda":
+            from pytest_gemm.backends.choice import choose_backend
+
+            choose_backend(chosen.device)
+    config.pluginmanager.register(Recorder(chosen), Recorder.__name__)
 
 
 # Kernels become cases, and cases become the parameters of tests that use ``gemm``.
@@ -139,24 +149,39 @@ def _collection_of(node: pytest.Item | pytest.Collector) -> Collection:
     """The kernels of the ``.cu`` that the node lies in, else those of the project."""
     file = node.getparent(CudaFile)
     with _config_error_as(pytest.Collector.CollectError):
-        collector = _collector_of(node.config)
-        if file is None:
-            return collector.project
-        collection = collector.file(file.path)
-        for error in collection.registry.errors:
-            raise ConfigError(str(error))
-        return collection
+        return _project(node.config) if file is None else _file(file)
+
+
+def _project(config: pytest.Config) -> Collection:
+    """The project's kernels; each file that cannot be used is reported once, by itself."""
+    collector = _collector_of(config)
+    first = "project" not in vars(collector)
+    project = collector.project
+    if first:
+        for error in project.registry.errors:
+            config.hook.pytest_collectreport(report=_collect_error(error.path, str(error)))
+        if not (project.cases or project.registry.errors):
+            raise ConfigError(NO_KERNELS)
+        recorder = config.pluginmanager.get_plugin(Recorder.__name__)
+        assert isinstance(recorder, Recorder)
+        recorder.kernels = {case.kernel.id for case in project.cases.values()}
+    return project
+
+
+def _file(file: CudaFile) -> Collection:
+    collection = _collector_of(file.config).file(file.path)
+    for error in collection.registry.errors:
+        raise ConfigError(str(error))
+    return collection
 
 
 def _collector_of(config: pytest.Config) -> Collector:
     if COLLECTOR not in config.stash:
         from pytest_gemm.collection import Collector
 
-        conftests = [p for p in config.pluginmanager.get_plugins() if _is_conftest(p)]
-        collector = Collector(config.stash[OPTIONS], conftests)
-        config.stash[COLLECTOR] = collector
-        for error in collector.project.registry.errors:
-            config.hook.pytest_collectreport(report=_collect_error(error.path, str(error)))
+        modules = [p for p in config.pluginmanager.get_plugins() if _is_conftest(p)]
+        modules += map(_import, config.stash[OPTIONS].modules)
+        config.stash[COLLECTOR] = Collector(config.stash[OPTIONS], modules)
     return config.stash[COLLECTOR]
 
 
@@ -172,6 +197,13 @@ def _session_of(config: pytest.Config) -> GemmSession:
 
 def _is_conftest(plugin: object) -> bool:
     return isinstance(plugin, ModuleType) and plugin.__name__.rpartition(".")[2] == "conftest"
+
+
+def _import(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ConfigError(f"gemm_modules: {name} cannot be imported: {error}") from error
 
 
 def _collect_error(path: str, text: str) -> pytest.CollectReport:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from pytest_gemm.case import Case
@@ -34,7 +34,9 @@ class Record:
 
     def properties(self) -> dict[str, Any]:
         """Numbers and words for JUnit and for pytest-benchmark's ``extra_info``; seconds."""
-        found: dict[str, Any] = {"gemm_kernel": self.case.kernel.id, "gemm_digest": self.result.digest}
+        found: dict[str, Any] = {"gemm_kernel": self.case.kernel.id}
+        if self.result.digest:
+            found["gemm_digest"] = self.result.digest
         if self.result.estimate is not None:
             found["gemm_median_s"] = self.result.estimate.median
             found["gemm_flops_per_s"] = self.case.problem.flops / self.result.estimate.median
@@ -53,7 +55,7 @@ class Record:
             "outcome": self.outcome,
             "gate": self.gate,
             "message": self.message,
-            "verdict": asdict(self.verdict) if self.verdict else None,
+            "verdict": self.verdict.to_dict() if self.verdict else None,
         }
 
     @classmethod
@@ -65,5 +67,5 @@ class Record:
             data["outcome"],
             data["gate"],
             data["message"],
-            Verdict(**data["verdict"]) if data["verdict"] else None,
+            Verdict.from_dict(data["verdict"]) if data["verdict"] else None,
         )

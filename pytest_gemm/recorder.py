@@ -6,7 +6,7 @@ one process which prints the summary is also the one that writes baselines.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,7 +20,7 @@ RECORD = pytest.StashKey[dict[str, Any]]()
 """On an item: the record of its case (``Record.to_dict``)."""
 
 GATE_WORDS = frozenset({"new", "stored", "faster", "withheld", "inconclusive", "ungated"})
-"""What the gate says of a passed item other than "same": counted in pytest's last line."""
+"""What the gate says of an item other than "same" and "slower": counted in the last line."""
 
 
 def is_case(item: pytest.Item) -> bool:
@@ -29,13 +29,17 @@ def is_case(item: pytest.Item) -> bool:
 
 
 class Recorder:
-    """The hooks that see every report of a run."""
+    """The hooks that see every report of a run.
+
+    ``kernels`` are the ids of all kernels of the project, or None where only some were collected.
+    """
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.records: list[dict[str, Any]] = []
-        self.unchecked: list[str] = []
-        self.closing: Closing | None = None
+        self.kernels: Collection[str] | None = None
+        self._records: list[dict[str, Any]] = []
+        self._unchecked: list[str] = []
+        self._closing: Closing | None = None
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -43,43 +47,48 @@ class Recorder:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
         if is_case(item):
-            report.gemm = item.stash.get(RECORD, None)
+            report.gemm = item.stash.get(RECORD, None)  # type: ignore[attr-defined]
         return report
 
-    def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
-        # The teardown's report is free to carry a second count beside "passed".
-        if report.when == "teardown" and report.passed:
-            word = self._gate(report)
-            if word in GATE_WORDS:
-                return word, "", ""
+    def pytest_report_teststatus(
+        self, report: pytest.TestReport | pytest.CollectReport
+    ) -> tuple[str, str, str] | None:
+        # The teardown's report is free to carry a second count, beside "passed" or "failed".
+        if report.when == "teardown" and report.passed and hasattr(report, "gemm"):
+            ungated = "ungated" if self.options.bench else ""
+            gate = report.gemm["gate"] if report.gemm else ungated
+            if gate in GATE_WORDS:
+                return gate, "", ""
         return None
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "teardown" and hasattr(report, "gemm"):
             if report.gemm:
-                self.records.append(report.gemm)
+                self._records.append(report.gemm)
             else:
-                self.unchecked.append(report.nodeid)
-
-    def _gate(self, report: pytest.TestReport) -> str:
-        if not hasattr(report, "gemm"):
-            return ""
-        if report.gemm is None:
-            return "ungated" if self.options.bench else ""
-        return str(report.gemm["gate"])
+                self._unchecked.append(report.nodeid)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        worker = hasattr(session.config, "workerinput")
-        if worker or not (self.records or self.unchecked):
+        is_worker = hasattr(session.config, "workerinput")
+        if is_worker or not (self._records or self._unchecked):
             return
         from pytest_gemm.closing import close
+        from pytest_gemm.record import Record
 
-        interrupted = exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
-        self.closing = close(self.options, self.records, self.unchecked, interrupted)
-        if self.closing.failed and exitstatus == pytest.ExitCode.OK:
+        finished = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+        self._closing = close(
+            self.options,
+            [Record.from_dict(record) for record in self._records],
+            self._unchecked,
+            self.kernels,
+            interrupted=exitstatus not in finished,
+        )
+        if self._closing.failed and exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if self.closing is not None:
-            self.closing.print(terminalreporter)
+        if self._closing is not None and self._closing.lines:
+            terminalreporter.section(self._closing.title)
+            for line in self._closing.lines:
+                terminalreporter.write_line(line)

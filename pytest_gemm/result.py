@@ -13,10 +13,11 @@ from pytest_gemm.stats import Estimate
 class Result:
     """What came of one case. Times in seconds; ``samples`` are per launch.
 
+    ``device`` has the kind, name and description of the ``Device``, ``environment`` the rest.
     ``outcome`` is ``passed``, ``failed`` or ``skipped``; ``message`` is then empty, or a text
     whose first line is complete in itself. ``digest`` names the bits of C on the timed data
     (empty for a kernel that is not deterministic). ``counters`` holds exact or measured numbers
-    by name; ``environment`` is the device's.
+    by name.
     """
 
     outcome: str
@@ -26,6 +27,7 @@ class Result:
     launches: int = 0
     estimate: Estimate | None = None
     counters: Mapping[str, float] = field(default_factory=dict)
+    device: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pytest_gemm.errors import BackendError
-from pytest_gemm.stats import summarize
+from pytest_gemm.stats import relative_width
 
 TimeLaunches = Callable[[int], float]
 """Launch that many times and return the seconds of them all (``Backend.time``, bound)."""
@@ -63,7 +63,7 @@ def take_samples(
 
 
 def _is_met(plan: SamplingPlan, seconds: Sequence[float]) -> bool:
-    return summarize(seconds).relative_width <= plan.precision
+    return relative_width(seconds) <= plan.precision
 
 
 def _warm_up(time_launches: TimeLaunches, clock: Callable[[], float], until: float) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from pytest_gemm.problem import Problem
 from pytest_gemm.record import Record
 from pytest_gemm.report.text import percent, rate, seconds
 
@@ -25,23 +26,23 @@ def table(records: Sequence[Record]) -> list[str]:
     return [_line(row, widths) for row in rows]
 
 
-def _row(record: Record, medians: dict[tuple[str, object], float]) -> tuple[str, ...]:
+def _row(record: Record, medians: Mapping[tuple[str, Problem], float]) -> tuple[str, ...]:
     kernel, problem = record.case.kernel, record.case.problem
-    estimate = record.result.estimate
+    estimate, verdict = record.result.estimate, record.verdict
     head = (kernel.id, problem.id, _RESULT[record.result.outcome])
     if estimate is None:
         return (*head, "", "", "", "", "", "")
     median = estimate.median
     before = medians.get((kernel.derived_from, problem))
-    half_width = (estimate.high - estimate.low) / 2 / median
+    change = verdict.change if verdict else None
+    work, unit = (problem.bytes, "B/s") if problem.op == "add" else (problem.flops, "FLOP/s")
     return (
         *head,
         seconds(median),
-        percent(half_width, signed=False),
-        rate(problem.bytes / median, "B/s") if problem.op == "add" else
-        rate(problem.flops / median, "FLOP/s"),
+        percent((estimate.high - estimate.low) / 2 / median, signed=False),
+        rate(work / median, unit),
         f"{before / median:.2f}x" if before else "",
-        percent(record.verdict.change) if record.verdict and record.verdict.has_baseline else "",
+        percent(change) if change is not None else "",
         record.gate,
     )
 

@@ -1,0 +1,158 @@
+"""The end of a run: store what was asked for, write the report, say what there is to say."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pytest_gemm.baselines import BaselineStore
+from pytest_gemm.errors import BaselineError
+from pytest_gemm.options import Options
+from pytest_gemm.record import Record
+from pytest_gemm.report.terminal import table
+from pytest_gemm.report.verdict import sentence
+from pytest_gemm.session import fact_of, session_of
+
+REPORT_FORMAT = 1
+UPDATE = "pytest --gemm-bench --gemm-baseline=update"
+
+
+@dataclass(frozen=True)
+class Closing:
+    """What to print at the end, and whether the run fails for a reason that is no item's."""
+
+    title: str
+    lines: tuple[str, ...]
+    failed: bool
+
+
+def close(
+    options: Options,
+    records: Sequence[Record],
+    unchecked: Sequence[str],
+    kernels: Collection[str] | None,
+    *,
+    interrupted: bool,
+) -> Closing:
+    """End a run.
+
+    ``unchecked`` are the node ids of cases that never called ``check``; ``kernels`` the ids of
+    all kernels of the project, or None where only some were collected.
+    """
+    faults: list[str] = []
+    notes: list[str] = []
+    if interrupted:
+        notes.append(f"interrupted: these {len(records)} results are partial; nothing is stored")
+    elif options.baseline == "update":
+        faults += _store(options, records, notes)
+    vanished = _vanished(options, records, kernels)
+    missing = [f"vanished: {name} is stored, its kernel is not there" for name in vanished]
+    if options.bench:
+        missing += [f"ungated: {name} did not call gemm.check()" for name in unchecked]
+    (faults if options.baseline == "strict" else notes).extend(missing)
+    if options.report is not None:
+        faults += _write_report(options, records, missing, interrupted, notes)
+    timed = [record for record in records if record.case.settings.timed]
+    lines = [*_table_lines(timed), *_remarks(timed), *notes, *(f"ERROR: {f}" for f in faults)]
+    device = records[0].result.device if records else {}
+    title = f"gemm: {device['description']}" if device else "gemm"
+    return Closing(title, tuple(lines), bool(faults))
+
+
+def _table_lines(timed: Sequence[Record]) -> list[str]:
+    if not timed:
+        return []
+    on_cpu = any(record.result.device.get("kind") == "host" for record in timed)
+    return [*(["CPU execution: not GPU times"] if on_cpu else []), *table(timed)]
+
+
+def _remarks(timed: Sequence[Record]) -> list[str]:
+    """A line for each passed case whose verdict needs words, and what to do about new ones."""
+    lines = [
+        sentence(r.case, r.result, r.verdict)
+        for r in timed
+        if r.verdict and r.outcome == "passed" and r.gate in ("faster", "withheld", "inconclusive")
+    ]
+    gates = Counter(record.gate for record in timed)
+    if gates["new"]:
+        reasons = {note for r in timed if r.verdict and r.gate == "new" for note in r.verdict.notes}
+        lines += [f"new: {reason}" for reason in sorted(reasons)]
+        lines.append(f"{gates['new']} new: store them with: {UPDATE}")
+    if gates["ungated"]:
+        lines.append(f"{gates['ungated']} ungated: --gemm-baseline=off compares nothing")
+    return lines
+
+
+def _store(options: Options, records: Sequence[Record], notes: list[str]) -> list[str]:
+    """Write the passed cases; return what could not be written."""
+    store = BaselineStore(options.baselines)
+    commit = _commit(options.root)
+    now = datetime.now(UTC)
+    for record in records:
+        if record.outcome != "passed":
+            continue
+        if record.result.digest:
+            store.update_exact(fact_of(record.case, record.result))
+        if record.result.estimate is not None:
+            kernel = record.case.kernel
+            suffix = ".py" if kernel.is_python else ".cu"
+            session = session_of(record.case, record.result, now, commit)
+            store.append(session, kernel.source or None, suffix)
+    try:
+        flushed = store.flush()
+    except BaselineError as error:
+        return [str(error)]
+    notes.append(f"stored: {len(flushed.written)} files written in {options.baselines}")
+    return [str(error) for error in flushed.refused]
+
+
+def _commit(root: Path) -> str | None:
+    """The commit that is checked out, with ``-dirty`` where files differ from it; None if none."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        run = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return run.stdout.strip() or None if run.returncode == 0 else None
+
+
+def _vanished(
+    options: Options, records: Sequence[Record], kernels: Collection[str] | None
+) -> list[str]:
+    """Stored benchmarks of kernels that are no longer there."""
+    device = next((r.result.device["name"] for r in records if r.result.device), None)
+    if kernels is None or device is None or not options.bench or options.baseline == "off":
+        return []
+    stored = BaselineStore(options.baselines).benchmarks(device)
+    return [name for name in stored if name.rsplit("-", 2)[0] not in kernels]
+
+
+def _write_report(
+    options: Options,
+    records: Sequence[Record],
+    missing: Sequence[str],
+    interrupted: bool,
+    notes: list[str],
+) -> list[str]:
+    assert options.report is not None
+    report: dict[str, Any] = {
+        "format": REPORT_FORMAT,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": _commit(options.root),
+        "baseline": options.baseline,
+        "partial": interrupted,
+        "missing": list(missing),
+        "records": [record.to_dict() for record in records],
+    }
+    try:
+        options.report.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        return [f"{options.report}: it cannot be written ({error.strerror})"]
+    notes.append(f"report: {options.report}")
+    return []

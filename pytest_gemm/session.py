@@ -1,0 +1,160 @@
+"""What the cases of one run share: the back end and the stored facts, and how a case passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import cached_property
+
+from pytest_gemm import backends
+from pytest_gemm.backends.base import Backend
+from pytest_gemm.backends.choice import choose_backend
+from pytest_gemm.baselines import BaselineStore, Fact, Session, source_hash
+from pytest_gemm.case import Case
+from pytest_gemm.errors import BaselineError, GemmError
+from pytest_gemm.options import Options
+from pytest_gemm.pipeline import TIMED_RECIPE, run_case
+from pytest_gemm.record import Record
+from pytest_gemm.report.verdict import explain
+from pytest_gemm.result import Result
+from pytest_gemm.verdict import Verdict, judge
+
+
+class GemmSession:
+    """Runs cases on one back end and holds them against what is stored."""
+
+    def __init__(self, options: Options, progress: Callable[[str], None]) -> None:
+        self.options = options
+        self.choice = choose_backend(options.device)
+        self.store = BaselineStore(options.baselines)
+        self._progress = progress
+
+    @cached_property
+    def backend(self) -> Backend:
+        """The back end, made when it is first needed."""
+        return backends.open_backend(self.choice.kind, self._progress)
+
+    def header(self) -> list[str]:
+        """What stands above the tests: device, compiler, baseline."""
+        options = self.options
+        try:
+            device = self.backend.device
+        except GemmError as error:
+            return [f"gemm: {error}"]
+        compiler = device.environment.get("compiler_version", "")
+        stored = len(self.store.benchmarks(device.name))
+        lines = [
+            f"gemm: {device.kind}: {device.description}, {compiler}",
+            f"gemm: baseline {options.baseline}: {stored} stored for {device.name}",
+        ]
+        return [*lines, f"gemm: {self.choice.hint}"] if self.choice.hint else lines
+
+    def check(self, case: Case, function: Callable[..., object] | None = None) -> Record:
+        """Verify a case, time it if that is asked for, and hold it against what is stored.
+
+        ``function`` is a Python kernel's callable. Errors of the kernel, the back end and the
+        stored files end up in the record.
+        """
+        try:
+            result = run_case(case, self.backend, function)
+        except GemmError as error:
+            return Record(case, Result("failed", str(error)), "failed", message=str(error))
+        if result.outcome != "passed":
+            return self._unfinished(case, result)
+        try:
+            return self._held_against_stored(case, result)
+        except BaselineError as error:
+            failed = self.options.baseline == "strict"
+            verdict = Verdict("withheld", notes=(str(error),))
+            message = f"{_title(case)}: {error}" if failed else ""
+            return Record(case, result, _outcome(message), "withheld", message, verdict)
+
+    def _unfinished(self, case: Case, result: Result) -> Record:
+        """A case that failed or was skipped; under strict, one with a baseline must not skip."""
+        if result.outcome == "skipped" and self.options.baseline == "strict":
+            device = self.backend.device.name
+            if self.store.reference(device, case.kernel.id, case.id) is not None:
+                message = f"{_title(case)}: skipped ({result.message}), but a baseline is stored"
+                return Record(case, result, "failed", message=message)
+        return Record(case, result, result.outcome, message=result.message)
+
+    def _held_against_stored(self, case: Case, result: Result) -> Record:
+        mode = self.options.baseline
+        if mode == "off":
+            return Record(case, result, "passed", "ungated" if result.estimate else "")
+        message = "" if mode == "update" else self._changed_bits(case, result)
+        if message or result.estimate is None:
+            return Record(case, result, _outcome(message), message=message)
+        verdict = self._judge(case, result)
+        if mode == "update":
+            return Record(case, result, "passed", "stored", verdict=verdict)
+        if verdict.fails(strict=mode == "strict"):
+            message = explain(case, result, verdict)
+        return Record(case, result, _outcome(message), verdict.outcome, message, verdict)
+
+    def _changed_bits(self, case: Case, result: Result) -> str:
+        """What to say where C's bits are not the stored ones, or not stored under strict."""
+        fact = fact_of(case, result)
+        stored = self.store.exact_digest(fact.kernel, fact.benchmark, fact.seed, fact.recipe)
+        if not result.digest or stored == result.digest:
+            return ""
+        accept = f"accept with: pytest -k '{case.id}' --gemm-baseline=update"
+        if stored is None:
+            strict = self.options.baseline == "strict"
+            return f"{_title(case)}: no digest of C is stored; {accept}" if strict else ""
+        return (
+            f"{_title(case)}: the bits of C changed (stored {stored}, now {result.digest}), "
+            f"as after another order of summation; {accept}"
+        )
+
+    def _judge(self, case: Case, result: Result) -> Verdict:
+        now = session_of(case, result, datetime.now(UTC), commit=None)
+        reference = self.store.reference(now.device, now.kernel, now.benchmark)
+        stored = self.store.benchmarks(now.device)
+        kind = result.device["kind"]
+        verdict = judge(
+            now, reference, kind=kind, benchmarks=max(1, len(stored)), margin=self.options.margin
+        )
+        if reference is None and not stored and (others := self.store.devices(kind)):
+            return Verdict("new", notes=(f"stored for {', '.join(others)}, this is {now.device}",))
+        return verdict
+
+
+def _title(case: Case) -> str:
+    return f"{case.kernel.id} on {case.problem.id}"
+
+
+def _outcome(message: str) -> str:
+    return "failed" if message else "passed"
+
+
+def fact_of(case: Case, result: Result) -> Fact:
+    """What of a result holds on every machine."""
+    return Fact(case.kernel.id, case.id, case.settings.seed, TIMED_RECIPE, result.digest)
+
+
+def session_of(case: Case, result: Result, when: datetime, commit: str | None) -> Session:
+    """What of a timed result is stored for its device."""
+    kernel = case.kernel
+    assert result.estimate is not None
+    return Session(
+        device=result.device["name"],
+        kernel=kernel.id,
+        benchmark=case.id,
+        date=when.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        estimate=result.estimate,
+        launches=result.launches,
+        seed=case.settings.seed,
+        recipe=TIMED_RECIPE,
+        source=source_hash(kernel.source) if kernel.source else "",
+        launch={
+            "entry": kernel.entry,
+            "defines": dict(kernel.defines),
+            "args": list(kernel.args),
+            "block": list(kernel.block),
+            "grid": list(kernel.grid),
+            "shared_mem": kernel.shared_mem,
+        },
+        environment=result.environment,
+        commit=commit,
+    )

@@ -1,0 +1,113 @@
+"""Shared by the tests: small projects that pytest runs, some with a clock that is scripted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+TEST = """
+    def test_gemm(gemm):
+        gemm.check()
+"""
+
+# Kernels in Python need no compiler, so that a run takes a fraction of a second.
+KERNELS = """
+    import numpy as np
+    import pytest_gemm
+
+    @pytest_gemm.kernel(sizes=["16x16x16", "16x24x8"], deterministic=True)
+    def outer(A, B, C):
+        C[:] = 0
+        for k in range(A.shape[1]):
+            C += np.outer(A[:, k], B[k])
+
+    @pytest_gemm.kernel(sizes=["16x16x16", "16x24x8"], derived_from="outer", change="BLAS")
+    def blas(A, B, C):
+        C[:] = A @ B
+
+    @pytest_gemm.kernel(op="add", sizes=["16x16"], deterministic=True)
+    def plus(A, B, C):
+        np.add(A, B, out=C)
+"""
+
+# The host back end, but each launch lasts as long as SECONDS says for the kernel's function.
+SCRIPTED_CLOCK = """
+    import pytest_gemm.backends
+    from pytest_gemm.backends.host import HostBackend
+
+    SECONDS = {seconds!r}
+
+    class ScriptedBackend(HostBackend):
+        def compile(self, program):
+            executable = super().compile(program)
+            name = getattr(program, "entry", "") or program.function.__name__
+            self.names = getattr(self, "names", {{}}) | {{id(executable): (executable, name)}}
+            return executable
+
+        def time(self, executable, config, arguments, *, launches=1, timeout=60.0):
+            super().time(executable, config, arguments, timeout=timeout)
+            return SECONDS.get(self.names[id(executable)][1], 0.010) * launches
+
+    pytest_gemm.backends.open_backend = lambda kind, progress: ScriptedBackend(progress=progress)
+"""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _build_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One cache of builds for the whole run, so that each kernel is compiled once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTEST_GEMM_CACHE", str(tmp_path_factory.getbasetemp().parent / "builds"))
+        yield
+
+
+class Project:
+    """A folder with kernels and the two-line test, in which pytest is run."""
+
+    def __init__(self, pytester: pytest.Pytester) -> None:
+        self.pytester = pytester
+        self.path = pytester.path
+        pytester.makepyfile(test_kernels=TEST)
+        self.script({})
+
+    def script(self, seconds: dict[str, float], kernels: str = KERNELS) -> None:
+        """Set the seconds of a launch per kernel function (0.010 for others)."""
+        self.pytester.makeconftest("\n".join([SCRIPTED_CLOCK.format(seconds=seconds), kernels]))
+
+    def run(self, *args: str) -> pytest.RunResult:
+        """Run pytest in a process of its own, warnings being errors."""
+        return self.pytester.runpytest_subprocess("-W", "error", *args)
+
+    def bench(self, *args: str) -> pytest.RunResult:
+        """A timed run without pytest-benchmark's own table."""
+        return self.run("--gemm-bench", "--benchmark-quiet", *args)
+
+    def files(self) -> dict[str, str]:
+        """Every stored file's text, by its path below ``baselines``."""
+        root = self.path / "baselines"
+        return {
+            str(path.relative_to(root)): path.read_text(encoding="utf-8")
+            for path in sorted(root.rglob("*"))
+            if path.is_file()
+        }
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester) -> Project:
+    return Project(pytester)
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[str, str], Path]:
+    """Write a text to a file below the test's folder and return its path."""
+
+    def write_text(name: str, text: str) -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write_text

@@ -1,0 +1,275 @@
+"""``--gemm-bench`` from end to end, with a scripted clock."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from tests.conftest import KERNELS, Project
+
+CASES = {
+    "outer-16x16x16-float32",
+    "outer-16x24x8-float32",
+    "blas-16x16x16-float32",
+    "blas-16x24x8-float32",
+    "plus-16x16-float32",
+}
+
+
+def failed_cases(result: pytest.RunResult) -> set[str]:
+    lines = [line for line in result.outlines if line.startswith("FAILED ")]
+    return {line.partition("[")[2].partition("]")[0] for line in lines}
+
+
+def test_the_first_run_says_new_and_how_to_store(project: Project) -> None:
+    result = project.bench()
+    assert result.ret == 0
+    assert result.parseoutcomes() == {"passed": 5, "new": 5}
+    assert "--gemm-baseline=update" in result.stdout.str()
+    assert project.files() == {}
+
+
+def test_an_update_stores_and_the_next_run_says_same(project: Project) -> None:
+    update = project.bench("--gemm-baseline=update")
+    assert update.parseoutcomes() == {"passed": 5, "stored": 5}
+    stored = project.files()
+    again = project.bench()
+    assert again.ret == 0
+    assert again.parseoutcomes() == {"passed": 5}
+    assert again.stdout.str().count(" same") == 5
+    assert project.files() == stored
+
+
+def test_a_slower_kernel_fails_exactly_its_own_items(project: Project) -> None:
+    project.bench("--gemm-baseline=update")
+    stored = project.files()
+    project.script({"outer": 0.013})
+    result = project.bench()
+    assert result.ret == 1
+    assert result.parseoutcomes() == {"passed": 3, "failed": 2}
+    assert failed_cases(result) == {c for c in CASES if c.startswith("outer")}
+    result.stdout.fnmatch_lines(["FAILED *outer-16x16x16-float32* outer on 16x16x16*slower*30*"])
+    assert project.files() == stored
+
+
+def test_a_slower_run_accepted_by_update_is_the_next_reference(project: Project) -> None:
+    project.bench("--gemm-baseline=update")
+    project.script({"outer": 0.013})
+    assert project.bench("--gemm-baseline=update").ret == 0
+    project.bench("--gemm-baseline=update")
+    project.bench("--gemm-baseline=update")
+    project.bench("--gemm-baseline=update")
+    assert project.bench().ret == 0
+
+
+def test_a_faster_kernel_passes_and_asks_to_be_stored(project: Project) -> None:
+    project.bench("--gemm-baseline=update")
+    project.script({"plus": 0.005})
+    result = project.bench()
+    assert result.ret == 0
+    assert result.parseoutcomes() == {"passed": 5, "faster": 1}
+
+
+def test_a_changed_source_is_compared_with_the_old_one(project: Project) -> None:
+    """A commit that slows a kernel changes its source: that must not make it "new"."""
+    project.bench("--gemm-baseline=update")
+    slowed = KERNELS.replace("C[:] = A @ B", "C[:] = (A @ B)")
+    project.script({"blas": 0.013}, kernels=slowed)
+    result = project.bench()
+    assert failed_cases(result) == {c for c in CASES if c.startswith("blas")}
+
+
+def test_strict_fails_where_nothing_is_stored(project: Project) -> None:
+    result = project.bench("--gemm-baseline=strict")
+    assert result.ret == 1
+    assert result.parseoutcomes() == {"failed": 5, "new": 5}
+
+
+def test_strict_fails_for_a_vanished_kernel(project: Project) -> None:
+    project.bench("--gemm-baseline=update")
+    project.script({}, kernels=KERNELS.replace("def plus", "def renamed"))
+    relaxed = project.bench()
+    assert relaxed.ret == 0
+    relaxed.stdout.fnmatch_lines(["*plus-16x16-float32*"])
+    strict = project.bench("--gemm-baseline=strict", "-k", "outer or blas")
+    assert strict.ret == 1
+    strict.stdout.fnmatch_lines(["*plus-16x16-float32*"])
+
+
+def test_off_says_that_nothing_was_judged(project: Project) -> None:
+    project.bench("--gemm-baseline=update")
+    project.script({"outer": 0.1})
+    result = project.bench("--gemm-baseline=off")
+    assert result.ret == 0
+    assert result.parseoutcomes() == {"passed": 5, "ungated": 5}
+
+
+def test_an_unreadable_baseline_fails_its_items_alone_and_is_left_alone(project: Project) -> None:
+    project.bench("--gemm-baseline=update")
+    [path] = [p for p in (project.path / "baselines").glob("host-*/outer.json")]
+    path.write_text("{", encoding="utf-8")
+    result = project.bench()
+    assert failed_cases(result) == {c for c in CASES if c.startswith("outer")}
+    result.stdout.fnmatch_lines(["*outer.json*"])
+    update = project.bench("--gemm-baseline=update")
+    assert update.ret == 1
+    assert path.read_text(encoding="utf-8") == "{"
+
+
+def test_a_wrong_kernel_is_not_timed_and_not_stored(project: Project) -> None:
+    project.script({}, kernels=KERNELS.replace("C[:] = A @ B", "C[:] = A @ B + 1"))
+    result = project.bench("--gemm-baseline=update")
+    assert failed_cases(result) == {c for c in CASES if c.startswith("blas")}
+    assert not any("blas" in name for name in project.files())
+    assert any("outer" in name for name in project.files())
+
+
+def test_changed_bits_fail_until_accepted(project: Project) -> None:
+    """A kernel that is right but sums in another order has another digest."""
+    project.run("--gemm-baseline=update")
+    turned = KERNELS.replace("range(A.shape[1])", "reversed(range(A.shape[1]))")
+    project.script({}, kernels=turned)
+    result = project.run()
+    assert failed_cases(result) == {c for c in CASES if c.startswith("outer")}
+    result.stdout.fnmatch_lines(["*bits*sha256:*"])
+    assert project.run("--gemm-baseline=update").ret == 0
+    assert project.run().ret == 0
+
+
+def test_an_interrupted_run_stores_nothing(project: Project) -> None:
+    project.pytester.makepyfile(
+        test_kernels="""
+        import pytest
+        count = []
+        def test_gemm(gemm):
+            gemm.check()
+            count.append(1)
+            if len(count) == 3:
+                raise KeyboardInterrupt
+        """
+    )
+    result = project.bench("--gemm-baseline=update")
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    assert project.files() == {}
+    assert "partial" in result.stdout.str()
+
+
+def test_exit_code_is_one_however_many_regress(project: Project) -> None:
+    project.bench("--gemm-baseline=update")
+    project.script(dict.fromkeys(["outer", "blas", "plus"], 0.05))
+    result = project.bench()
+    assert result.ret == 1
+    assert result.parseoutcomes() == {"failed": 5}
+
+
+def test_everything_else_is_deselected(project: Project) -> None:
+    project.pytester.makepyfile(test_other="def test_other(): raise AssertionError")
+    assert project.bench().parseoutcomes() == {"passed": 5, "new": 5, "deselected": 1}
+
+
+def test_a_test_that_does_not_check_is_counted_as_ungated(project: Project) -> None:
+    project.pytester.makepyfile(test_kernels="def test_gemm(gemm): assert gemm.kernel.name")
+    assert project.bench().parseoutcomes() == {"passed": 5, "ungated": 5}
+    assert project.bench("--gemm-baseline=strict").ret == 1
+
+
+def test_a_bench_under_xdist_is_refused(project: Project) -> None:
+    result = project.bench("-n", "2")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*-n*"])
+    assert project.bench("-n", "0").ret == 0
+
+
+def test_verification_runs_under_xdist_and_stores_its_digests(project: Project) -> None:
+    result = project.run("-n", "2", "--gemm-baseline=update")
+    assert result.ret == 0
+    assert set(project.files()) >= {"exact/outer.json", "exact/plus.json"}
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [["-p", "no:benchmark"], ["-p", "no:xdist"], ["--benchmark-disable"], ["--benchmark-skip"],
+     ["--benchmark-only"], ["-q"], ["-x"], ["--lf"], ["-p", "no:cacheprovider"]],
+    ids=" ".join,
+)  # fmt: skip
+def test_the_gate_holds_whatever_else_is_on_the_command_line(
+    project: Project, flags: list[str]
+) -> None:
+    project.bench("--gemm-baseline=update")
+    project.script({"plus": 0.02})
+    if "no:benchmark" in flags:
+        result = project.run("--gemm-bench", *flags)
+    else:
+        result = project.bench(*flags)
+    assert result.ret == 1
+    assert failed_cases(result) == {"plus-16x16-float32"}
+
+
+def test_pytest_benchmark_shows_our_times(project: Project) -> None:
+    result = project.run("--gemm-bench", "--benchmark-json=out.json")
+    assert result.ret == 0
+    data = json.loads((project.path / "out.json").read_text(encoding="utf-8"))
+    medians = {b["param"]: b["stats"]["median"] for b in data["benchmarks"]}
+    assert medians == dict.fromkeys(CASES, pytest.approx(0.010, rel=1e-12))
+    assert {b["group"] for b in data["benchmarks"]} == {
+        "gemm 16x16x16", "gemm 16x24x8", "add 16x16",
+    }  # fmt: skip
+    result.stdout.fnmatch_lines(["*Median*"])
+
+
+def test_the_report_holds_every_sample_and_verdict(project: Project) -> None:
+    project.bench("--gemm-baseline=update")
+    project.script({"plus": 0.02})
+    project.bench("--gemm-report=out.json", f"--junit-xml={project.path / 'out.xml'}")
+    report = json.loads((project.path / "out.json").read_text(encoding="utf-8"))
+    assert {r["id"] for r in report["records"]} == CASES
+    [plus] = [r for r in report["records"] if r["id"].startswith("plus")]
+    assert plus["gate"] == "slower"
+    assert plus["outcome"] == "failed"
+    assert plus["verdict"]["change"] == pytest.approx(1.0)
+    assert plus["result"]["samples"] == pytest.approx([0.02] * len(plus["result"]["samples"]))
+    cases = ET.parse(project.path / "out.xml").getroot().iter("testcase")
+    [case] = [c for c in cases if "plus" in c.get("name", "")]
+    properties = {p.get("name"): p.get("value") for p in case.iter("property")}
+    assert float(properties["gemm_median_s"] or 0) == pytest.approx(0.02)
+    assert properties["gemm_verdict"] == "slower"
+    assert case.find("failure") is not None
+
+
+def test_the_summary_fits_and_says_that_it_is_the_cpu(project: Project) -> None:
+    lines = project.bench().outlines
+    start = next(i for i, line in enumerate(lines) if line.startswith("kernel"))
+    assert max(len(line) for line in lines[start : start + 6]) <= 100
+    assert any("CPU execution: not GPU times" in line for line in lines)
+    [row] = [line for line in lines if line.startswith("blas") and "16x16x16" in line]
+    assert "1.00x" in row
+
+
+def test_the_header_names_device_compiler_and_baseline(project: Project) -> None:
+    project.bench().stdout.fnmatch_lines(["gemm: *"])
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--gemm-size=0x3"], "--gemm-size"),
+        (["--gemm-size=12x"], "--gemm-size"),
+        (["--gemm-report=out.txt"], ".json"),
+        (["--gemm-report=nowhere/out.json"], "nowhere"),
+        (["-o", "gemm_seed=x"], "gemm_seed"),
+        (["-o", "gemm_time_cap=nan"], "gemm_time_cap"),
+        (["-o", "gemm_margin=-1"], "gemm_margin"),
+        (["--gemm-device=cuda"], "--gemm-device=host"),
+    ],
+    ids=str,
+)
+def test_a_bad_option_is_one_usage_error(
+    project: Project, flags: list[str], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = project.bench(*flags)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    errors = [line for line in result.errlines if line.startswith("ERROR")]
+    assert len(errors) == 1
+    assert words in errors[0]
