@@ -1,0 +1,769 @@
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import os
+import random
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_gemm.baselines import BaselineStore, Fact, Session, schema, source_hash
+from pytest_gemm.baselines.files import safe_name, write_atomically
+from pytest_gemm.errors import BaselineError
+from pytest_gemm.stats import Estimate, summarize
+
+DEVICE = "host-model-1-x86-64-v3-abc"
+BENCHMARK = "tiled-64x64x64-float32"
+SOURCE = "__global__ void tiled() {}\n"
+
+
+def session(day: int = 1, **changes: Any) -> Session:
+    fields: dict[str, Any] = {
+        "device": DEVICE,
+        "kernel": "tiled",
+        "benchmark": BENCHMARK,
+        "date": f"2025-01-{day:02}T12:00:00Z",
+        "estimate": summarize([1e-3 + day * 1e-6 + k * 1e-7 for k in range(30)]),
+        "launches": 4,
+        "seed": 0,
+        "recipe": "normal-1",
+        "source": source_hash(SOURCE),
+        "launch": {"entry": "tiled", "grid": [4, 4, 1], "block": [16, 16, 1], "defines": {}},
+        "environment": {"compiler": "g++ 12.2", "cores": 2, "load": 0.25, "governor": None},
+        "settings": {"dtype": "float32"},
+        "commit": None,
+    }
+    return Session(**fields | changes)
+
+
+def fact(size: int = 64, digest: str = "sha256:00ff", **changes: Any) -> Fact:
+    benchmark = f"tiled-{size}x{size}x{size}-float32"
+    return replace(Fact("tiled", benchmark, 0, "normal-1", digest, {"loads": 128}), **changes)
+
+
+def stored(root: Path, *sessions: Session, facts: tuple[Fact, ...] = ()) -> BaselineStore:
+    baselines = BaselineStore(root)
+    for each in sessions:
+        baselines.append(each, SOURCE if each.source else None)
+    for each_fact in facts:
+        baselines.update_exact(each_fact)
+    assert baselines.flush().refused == ()
+    return BaselineStore(root)
+
+
+def files(root: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.is_file()
+    }
+
+
+# A first run
+
+
+def test_an_empty_folder_holds_nothing_and_is_not_created(tmp_path: Path) -> None:
+    baselines = BaselineStore(tmp_path / "baselines")
+
+    assert baselines.load_exact("tiled") == {}
+    assert baselines.exact_digest("tiled", BENCHMARK, 0, "normal-1") is None
+    assert baselines.reference(DEVICE, "tiled", BENCHMARK) is None
+    assert baselines.benchmarks(DEVICE) == ()
+    assert baselines.unreadable(DEVICE) == ()
+    assert baselines.devices("host") == ()
+    assert baselines.flush().written == ()
+    assert not baselines.root.exists()
+
+
+def test_nothing_is_written_before_the_flush(tmp_path: Path) -> None:
+    baselines = BaselineStore(tmp_path / "baselines")
+    baselines.append(session(), SOURCE)
+    baselines.update_exact(fact())
+
+    assert not baselines.root.exists()
+
+    flushed = baselines.flush()
+
+    assert sorted(str(path.relative_to(baselines.root)) for path in flushed.written) == [
+        "exact/tiled.json",
+        f"{DEVICE}/tiled.json",
+        f"sources/{source_hash(SOURCE)}.cu",
+    ]
+    assert baselines.flush().written == ()
+
+
+def test_what_was_stored_is_read_back(tmp_path: Path) -> None:
+    baselines = stored(tmp_path, session(), facts=(fact(),))
+
+    reference = baselines.reference(DEVICE, "tiled", BENCHMARK)
+
+    assert reference is not None
+    (found,) = reference.sessions
+    given = session()
+    assert replace(found, estimate=given.estimate) == given
+    assert found.estimate.median == pytest.approx(given.estimate.median, rel=1e-6)
+    assert found.estimate.deciles == pytest.approx(given.estimate.deciles, rel=1e-6)
+    assert found.program == given.program
+    assert baselines.exact_digest("tiled", BENCHMARK, 0, "normal-1") == "sha256:00ff"
+    assert baselines.source(given.source) == SOURCE
+    assert baselines.benchmarks(DEVICE) == (BENCHMARK,)
+
+
+# The files
+
+
+def test_a_file_has_one_line_for_each_session_and_ends_with_a_newline(tmp_path: Path) -> None:
+    stored(tmp_path, session(1), session(2), facts=(fact(64), fact(8)))
+
+    text = (tmp_path / DEVICE / "tiled.json").read_text()
+    lines = text.splitlines()
+
+    assert lines[:4] == [
+        "{",
+        f'  "device": "{DEVICE}",',
+        '  "format": 1,',
+        '  "kernel": "tiled",',
+    ]
+    assert [line.count('"date"') for line in lines[5:7]] == [1, 1]
+    assert text.endswith("  ]\n}\n")
+    assert list(json.loads(lines[6])) == sorted(json.loads(lines[6]))
+    facts = json.loads((tmp_path / "exact" / "tiled.json").read_text())["facts"]
+    assert [entry["benchmark"] for entry in facts] == [
+        "tiled-64x64x64-float32",
+        "tiled-8x8x8-float32",
+    ]
+
+
+def test_storing_again_adds_one_line_at_the_top_and_changes_no_other(tmp_path: Path) -> None:
+    stored(tmp_path, session(1))
+    path = tmp_path / DEVICE / "tiled.json"
+    before = path.read_text().splitlines()
+
+    stored(tmp_path, session(2))
+
+    after = path.read_text().splitlines()
+    assert after[:5] + after[6:] == before
+    assert '"date": "2025-01-02' in after[5]
+
+
+def test_variants_share_the_file_of_their_kernel(tmp_path: Path) -> None:
+    names = [f"block_size[SIDE:{side}]" for side in (8, 16)]
+    variants = [session(kernel=name, benchmark=f"{name}-64x64x64-float32") for name in names]
+    facts = [replace(fact(), kernel=name, benchmark=f"{name}-8x8x8-float32") for name in names]
+
+    baselines = stored(tmp_path, *variants, facts=tuple(facts))
+
+    assert [path.name for path in (tmp_path / DEVICE).iterdir()] == ["block_size.json"]
+    assert [path.name for path in (tmp_path / "exact").iterdir()] == ["block_size.json"]
+    assert len(baselines.benchmarks(DEVICE)) == 2
+    for name in names:
+        assert baselines.reference(DEVICE, name, f"{name}-64x64x64-float32") is not None
+        assert baselines.exact_digest(name, f"{name}-8x8x8-float32", 0, "normal-1")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../../evil", "/etc/passwd", "..", ".", "", "a/b", "a\\b", "\0", "x" * 300, "C:", "ä ö", ".x"],
+)
+def test_no_name_leaves_the_folder(tmp_path: Path, name: str) -> None:
+    root = tmp_path / "deep" / "baselines"
+    assert safe_name(name) not in ("", ".", "..")
+    hostile = session(device=name or "d", kernel=name or "k", benchmark=f"{name!r}-1x1x1-float32")
+    baselines = BaselineStore(root)
+    if name.isprintable():
+        baselines.append(hostile, SOURCE)
+        assert len(baselines.flush().written) == 2
+        assert BaselineStore(root).benchmarks(hostile.device) == (hostile.benchmark,)
+    else:
+        with pytest.raises(ValueError, match="printable"):
+            baselines.append(hostile, SOURCE)
+    outside = [path for path in tmp_path.rglob("*") if path.is_file() and root not in path.parents]
+    assert outside == []
+    with pytest.raises(BaselineError, match="is stored"):
+        baselines.source(name)
+
+
+@pytest.mark.parametrize("device", ["exact", "sources"])
+def test_a_device_cannot_take_a_reserved_folder(tmp_path: Path, device: str) -> None:
+    baselines = stored(tmp_path, session(device=device), facts=(fact(),))
+
+    assert baselines.benchmarks(device) == (BENCHMARK,)
+    assert baselines.load_exact("tiled")
+
+
+def test_the_devices_of_a_kind_are_listed(tmp_path: Path) -> None:
+    baselines = stored(tmp_path, session(), session(device="NVIDIA-H100"), facts=(fact(),))
+    (tmp_path / "host-empty").mkdir()
+    (tmp_path / "README.md").write_text("notes")
+
+    assert baselines.devices("host") == (DEVICE,)
+    assert baselines.devices("cuda") == ("NVIDIA-H100",)
+
+
+def test_a_folder_copied_to_another_device_is_refused(tmp_path: Path) -> None:
+    stored(tmp_path, session(device="NVIDIA-H100"))
+    (tmp_path / "NVIDIA-H100").rename(tmp_path / "NVIDIA-H200")
+    baselines = BaselineStore(tmp_path)
+
+    with pytest.raises(BaselineError, match="stored for 'NVIDIA-H100', not for 'NVIDIA-H200'"):
+        baselines.reference("NVIDIA-H200", "tiled", BENCHMARK)
+    assert len(baselines.unreadable("NVIDIA-H200")) == 1
+
+
+def test_a_renamed_file_is_refused(tmp_path: Path) -> None:
+    stored(tmp_path, session(), facts=(fact(),))
+    for folder in (DEVICE, "exact"):
+        (tmp_path / folder / "tiled.json").rename(tmp_path / folder / "naive.json")
+    baselines = BaselineStore(tmp_path)
+
+    with pytest.raises(BaselineError, match="belongs to the kernel 'tiled'"):
+        baselines.reference(DEVICE, "naive", BENCHMARK)
+    with pytest.raises(BaselineError, match="belongs to the kernel 'tiled'"):
+        baselines.load_exact("naive")
+
+
+# Series
+
+
+def test_a_changed_source_is_referred_to_the_series_accepted_last(tmp_path: Path) -> None:
+    slower = session(2, source="")
+    baselines = stored(tmp_path, session(1))
+
+    before = baselines.reference(DEVICE, "tiled", BENCHMARK)
+    baselines = stored(tmp_path, slower)
+    after = baselines.reference(DEVICE, "tiled", BENCHMARK)
+
+    assert before is not None
+    assert after is not None
+    assert before.program == session(1).program
+    assert after.program == slower.program != before.program
+    assert [s.program for s in baselines.series(DEVICE, "tiled", BENCHMARK)] == [
+        before.program,
+        after.program,
+    ]
+
+
+def test_a_source_that_comes_back_continues_its_series(tmp_path: Path) -> None:
+    baselines = stored(tmp_path, session(1), session(2, source=""), session(3))
+
+    reference = baselines.reference(DEVICE, "tiled", BENCHMARK)
+
+    assert reference is not None
+    assert [s.date[:10] for s in reference.sessions] == ["2025-01-01", "2025-01-03"]
+    assert len(baselines.series(DEVICE, "tiled", BENCHMARK)) == 2
+
+
+def test_the_order_of_storing_counts_not_the_clock(tmp_path: Path) -> None:
+    baselines = stored(tmp_path, session(9), session(2, source=""))
+
+    reference = baselines.reference(DEVICE, "tiled", BENCHMARK)
+
+    assert reference is not None
+    assert reference.newest.date.startswith("2025-01-02")
+
+
+def test_a_changed_launch_starts_a_series(tmp_path: Path) -> None:
+    launch = {**session().launch, "block": (32, 32, 1)}
+    baselines = stored(tmp_path, session(1), session(2, launch=launch))
+
+    assert len(baselines.series(DEVICE, "tiled", BENCHMARK)) == 2
+
+
+def test_a_series_keeps_its_last_twenty_sessions(tmp_path: Path) -> None:
+    stored(tmp_path, session(1, source=""), *(session(day) for day in range(2, 25)))
+    baselines = stored(tmp_path, session(25), session(26))
+
+    old, new = baselines.series(DEVICE, "tiled", BENCHMARK)
+
+    assert len(old.sessions) == 1
+    assert [s.date[8:10] for s in new.sessions] == [f"{day:02}" for day in range(7, 27)]
+
+
+def test_a_benchmark_sees_only_its_own_sessions(tmp_path: Path) -> None:
+    other = "tiled-8x8x8-float32"
+    baselines = stored(tmp_path, session(1), session(2, benchmark=other))
+
+    reference = baselines.reference(DEVICE, "tiled", BENCHMARK)
+
+    assert reference is not None
+    assert {s.benchmark for s in reference.sessions} == {BENCHMARK}
+    assert baselines.benchmarks(DEVICE) == tuple(sorted((BENCHMARK, other)))
+
+
+# Facts
+
+
+def test_a_fact_is_replaced_when_asked_and_its_counters_join(tmp_path: Path) -> None:
+    stored(tmp_path, facts=(fact(), fact(8)))
+    baselines = stored(tmp_path, facts=(fact(counters={"stores": 1}), fact(8, "sha256:11")))
+
+    same, changed = baselines.load_exact("tiled").values()
+
+    assert same.counters == {"loads": 128, "stores": 1}
+    assert (changed.digest, changed.counters) == ("sha256:11", {"loads": 128})
+
+
+def test_counters_of_another_digest_are_dropped(tmp_path: Path) -> None:
+    stored(tmp_path, facts=(fact(),))
+    baselines = stored(tmp_path, facts=(fact(digest="sha256:22", counters={}),))
+
+    (found,) = baselines.load_exact("tiled").values()
+
+    assert (found.digest, found.counters) == ("sha256:22", {})
+
+
+def test_facts_are_kept_apart_by_seed_and_recipe(tmp_path: Path) -> None:
+    baselines = stored(
+        tmp_path, facts=(fact(), fact(digest="a", seed=1), fact(digest="b", recipe="r"))
+    )
+
+    assert baselines.exact_digest("tiled", BENCHMARK, 1, "normal-1") == "a"
+    assert baselines.exact_digest("tiled", BENCHMARK, 0, "r") == "b"
+    assert baselines.exact_digest("tiled", BENCHMARK, 1, "r") is None
+
+
+def test_an_unchanged_fact_leaves_the_file_alone(tmp_path: Path) -> None:
+    stored(tmp_path, facts=(fact(),))
+    baselines = BaselineStore(tmp_path)
+    baselines.update_exact(fact())
+
+    assert baselines.flush().written == ()
+
+
+# What cannot be stored
+
+
+def broken(**changes: Any) -> Session:
+    return session(estimate=replace(session().estimate, **changes))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        broken(median=math.nan),
+        broken(median=math.inf),
+        broken(median=0.0),
+        broken(median=-1.0),
+        broken(median=1.0),
+        broken(low=0.0),
+        broken(high=math.inf),
+        broken(mad=-1e-9),
+        broken(n=0),
+        broken(deciles=(1.0,)),
+        broken(deciles=tuple(float(10 - k) for k in range(9))),
+        session(date="yesterday"),
+        session(date="2025-02-30T00:00:00Z"),
+        session(benchmark=""),
+        session(kernel="a\nb"),
+        session(launches=0),
+        session(seed=2**70),
+        session(environment={"load": math.nan}),
+        session(environment={"path": Path()}),
+        session(commit=""),
+    ],
+    ids=lambda bad: None,
+)
+def test_a_session_that_could_not_be_read_back_is_refused(tmp_path: Path, bad: Session) -> None:
+    baselines = BaselineStore(tmp_path / "baselines")
+
+    with pytest.raises(ValueError):
+        baselines.append(bad, SOURCE)
+    assert baselines.flush().written == ()
+
+
+def test_a_session_must_name_the_source_that_is_stored_with_it(tmp_path: Path) -> None:
+    baselines = BaselineStore(tmp_path)
+
+    with pytest.raises(ValueError, match="hash of the source"):
+        baselines.append(session(), "another source")
+    with pytest.raises(ValueError, match="hash of the source"):
+        baselines.append(session(), None)
+    with pytest.raises(ValueError, match=r"none of \.cu, \.py"):
+        baselines.append(session(), SOURCE, suffix=".exe")
+
+
+def test_a_bad_fact_is_refused(tmp_path: Path) -> None:
+    baselines = BaselineStore(tmp_path)
+
+    for bad in (fact(digest=""), fact(counters={"loads": math.nan}), fact(seed=2**80)):
+        with pytest.raises(ValueError):
+            baselines.update_exact(bad)
+
+
+# Writing safely
+
+
+def test_a_failed_write_keeps_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored(tmp_path, session(1))
+    before = files(tmp_path)
+    baselines = BaselineStore(tmp_path)
+    baselines.append(session(2), SOURCE)
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        (error,) = baselines.flush().refused
+
+    assert "No space left on device" in str(error)
+    assert files(tmp_path) == before
+    assert len(baselines.flush().written) == 1, "what was refused stays queued"
+    reference = BaselineStore(tmp_path).reference(DEVICE, "tiled", BENCHMARK)
+    assert reference is not None
+    assert len(reference.sessions) == 2
+
+
+def test_an_interrupted_write_leaves_no_temporary_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file.json"
+    write_atomically(path, b"old")
+
+    def interrupt(descriptor: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(path, b"new")
+
+    assert files(tmp_path) == {"file.json": b"old"}
+
+
+def test_one_unusable_file_does_not_stop_the_others(tmp_path: Path) -> None:
+    stored(tmp_path, session(1))
+    path = tmp_path / DEVICE / "tiled.json"
+    path.write_text("{")
+    baselines = BaselineStore(tmp_path)
+    baselines.append(session(2), SOURCE)
+    baselines.append(session(2, kernel="naive", benchmark="naive-8x8x8-float32"), SOURCE)
+
+    flushed = baselines.flush()
+
+    assert [written.name for written in flushed.written] == ["naive.json"]
+    assert len(flushed.refused) == 1
+    assert path.read_text() == "{"
+    assert BaselineStore(tmp_path).benchmarks(DEVICE) == ("naive-8x8x8-float32",)
+
+
+def test_a_changed_source_file_is_neither_believed_nor_overwritten(tmp_path: Path) -> None:
+    stored(tmp_path, session(1))
+    path = tmp_path / "sources" / f"{source_hash(SOURCE)}.cu"
+    path.write_text("changed")
+    baselines = BaselineStore(tmp_path)
+
+    with pytest.raises(BaselineError, match="not what its name says"):
+        baselines.source(source_hash(SOURCE))
+    baselines.append(session(2), SOURCE)
+    (error,) = baselines.flush().refused
+
+    assert "not what its name says" in str(error)
+    assert path.read_text() == "changed"
+
+
+def test_sources_keep_every_byte(tmp_path: Path) -> None:
+    source = "// caf\udce9\r\n\ttab\n"
+    baselines = BaselineStore(tmp_path)
+    baselines.append(session(source=source_hash(source)), source, suffix=".py")
+    baselines.flush()
+
+    assert baselines.source(source_hash(source)) == source
+
+
+def test_a_file_in_place_of_the_folder_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "baselines").write_text("not a folder")
+    baselines = BaselineStore(tmp_path / "baselines")
+    baselines.append(session(), SOURCE)
+
+    with pytest.raises(BaselineError, match="gemm_baselines") as caught:
+        baselines.flush()
+    assert "\n" not in str(caught.value)
+    assert (tmp_path / "baselines").read_text() == "not a folder"
+
+
+def _store_days(root: str, days: list[int]) -> None:
+    for day in days:
+        baselines = BaselineStore(Path(root))
+        baselines.append(session(day), SOURCE)
+        baselines.flush()
+
+
+def test_two_processes_lose_nothing(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    root = str(tmp_path / "baselines")
+    writers = [
+        context.Process(target=_store_days, args=(root, days))
+        for days in (list(range(1, 10)), list(range(11, 20)))
+    ]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+
+    assert [writer.exitcode for writer in writers] == [0, 0]
+    (found,) = BaselineStore(Path(root)).series(DEVICE, "tiled", BENCHMARK)
+    assert sorted(int(s.date[8:10]) for s in found.sessions) == [*range(1, 10), *range(11, 20)]
+
+
+# Versions
+
+
+def test_a_newer_format_is_one_sentence_and_left_alone(tmp_path: Path) -> None:
+    stored(tmp_path, session(1))
+    path = tmp_path / DEVICE / "tiled.json"
+    path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
+    before = path.read_bytes()
+    baselines = BaselineStore(tmp_path)
+    baselines.append(session(2), SOURCE)
+
+    (error,) = baselines.flush().refused
+
+    assert "its format is 2, newer than 1; upgrade pytest-gemm" in str(error)
+    assert path.read_bytes() == before
+
+
+def test_an_older_format_is_migrated_step_by_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored(tmp_path, session(1))
+    path = tmp_path / DEVICE / "tiled.json"
+    path.write_text(path.read_text().replace('"seed"', '"sd"'))
+
+    def rename(data: dict[str, Any]) -> dict[str, Any]:
+        entries = [{"seed": entry.pop("sd"), **entry} for entry in data["sessions"]]
+        return {**data, "sessions": entries}
+
+    monkeypatch.setattr(schema, "FORMAT", 3)
+    monkeypatch.setattr(schema, "MIGRATIONS", {1: rename, 2: dict})
+
+    baselines = stored(tmp_path, session(2))
+
+    reference = baselines.reference(DEVICE, "tiled", BENCHMARK)
+    assert reference is not None
+    assert [s.seed for s in reference.sessions] == [0, 0]
+    assert '"format": 3' in path.read_text()
+
+
+def test_a_format_without_a_migration_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored(tmp_path, session(1))
+    monkeypatch.setattr(schema, "FORMAT", 2)
+
+    with pytest.raises(BaselineError, match="from format 1 to 2"):
+        BaselineStore(tmp_path).reference(DEVICE, "tiled", BENCHMARK)
+
+
+# Merging
+
+
+@pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
+def test_sessions_that_two_branches_added_merge(tmp_path: Path) -> None:
+    def git(*arguments: str) -> None:
+        command = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org", *arguments]
+        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+
+    def commit(*sessions: Session) -> None:
+        stored(tmp_path / "baselines", *sessions)
+        git("add", ".")
+        git("commit", "-m", "sessions")
+
+    git("init", "-b", "main")
+    commit(*(session(day) for day in range(1, 21)))
+    git("checkout", "-b", "branch")
+    commit(session(21), session(22, source=""))
+    git("checkout", "main")
+    commit(session(23))
+    git("merge", "branch")
+
+    baselines = BaselineStore(tmp_path / "baselines")
+    found = baselines.series(DEVICE, "tiled", BENCHMARK)
+    days = sorted(int(s.date[8:10]) for series in found for s in series.sessions)
+    assert days == [*range(3, 22), 22, 23] or days == [*range(2, 24)]
+
+
+# Corruption
+
+Corruption = Callable[[random.Random, bytes], bytes | None]
+
+
+def truncated(rng: random.Random, content: bytes) -> bytes:
+    return content[: rng.randrange(len(content))]
+
+
+def bit_flipped(rng: random.Random, content: bytes) -> bytes:
+    flipped = bytearray(content)
+    for _ in range(rng.choice((1, 3, 20))):
+        flipped[rng.randrange(len(flipped))] ^= 1 << rng.randrange(8)
+    return bytes(flipped)
+
+
+def wrong_value(rng: random.Random, content: bytes) -> bytes:
+    data = json.loads(content)
+    holder, key = rng.choice(places(data))
+    holder[key] = rng.choice(
+        [None, True, "", "text", -1, 0, 1.5, [], {}, [[]], math.nan, math.inf, 10**400, -(2**64)]
+    )
+    return json.dumps(data).encode()
+
+
+def missing_key(rng: random.Random, content: bytes) -> bytes:
+    data = json.loads(content)
+    holder, key = rng.choice(places(data))
+    del holder[key]
+    return json.dumps(data).encode()
+
+
+def unknown_key(rng: random.Random, content: bytes) -> bytes:
+    data = json.loads(content)
+    holder, _ = rng.choice([place for place in places(data) if isinstance(place[0], dict)])
+    holder[rng.choice(["extra", "", "\ud800", "line\nbreak"])] = 1
+    return json.dumps(data).encode()
+
+
+def duplicate_key(rng: random.Random, content: bytes) -> bytes:
+    key = rng.choice([b'"format"', b'"kernel"', b'"seed"', b'"benchmark"'])
+    return content.replace(key, key + b": 1, " + key, 1)
+
+
+def huge_number(rng: random.Random, content: bytes) -> bytes:
+    number = rng.choice([b"1e999", b"-1e999", b"9" * 400, b"9" * 5000, b"1e-400"])
+    key = rng.choice([b'"seed": ', b'"format": '])
+    return content.replace(key, key + number + b", " + b'"x": ', 1)
+
+
+def wrong_format(rng: random.Random, content: bytes) -> bytes:
+    version = rng.choice([b"0", b"-1", b"2", b"99", b"1.0", b'"1"', b"null", b"true", b"[]"])
+    return content.replace(b'"format": 1', b'"format": ' + version)
+
+
+def nested(rng: random.Random, content: bytes) -> bytes:
+    depth = rng.choice([10, 1000, 100_000])
+    return content.replace(b'"seed": 0', b'"seed": ' + b"[" * depth + b"]" * depth, 1)
+
+
+def not_a_number(rng: random.Random, content: bytes) -> bytes:
+    return content.replace(b'"seed": 0', b'"seed": ' + rng.choice([b"NaN", b"Infinity"]), 1)
+
+
+def replaced(rng: random.Random, content: bytes) -> bytes:
+    return rng.choice([b"", b"\n", b"null", b"[]", b"1", b'"x"', b"{}", b"\xff\xfe", b"\0" * 9])
+
+
+def not_utf8(rng: random.Random, content: bytes) -> bytes:
+    place = rng.randrange(len(content))
+    return content[:place] + rng.choice([b"\xff", b"\xc3\x28", b"\xed\xa0\x80"]) + content[place:]
+
+
+def twice(rng: random.Random, content: bytes) -> bytes:
+    return content + content
+
+
+def directory(rng: random.Random, content: bytes) -> None:
+    return None
+
+
+CORRUPTIONS: tuple[Corruption, ...] = (
+    truncated,
+    bit_flipped,
+    wrong_value,
+    missing_key,
+    unknown_key,
+    duplicate_key,
+    huge_number,
+    wrong_format,
+    nested,
+    not_a_number,
+    replaced,
+    not_utf8,
+    twice,
+    directory,
+)
+
+
+def places(data: Any) -> list[tuple[Any, Any]]:
+    """Every (container, key) in a JSON value."""
+    keys = data.keys() if isinstance(data, dict) else range(len(data))
+    found = [(data, key) for key in keys]
+    for key in keys:
+        if isinstance(data[key], dict | list):
+            found += places(data[key])
+    return found
+
+
+@pytest.mark.parametrize("seed", range(220))
+@pytest.mark.parametrize("folder", [DEVICE, "exact"])
+def test_a_corrupted_file_is_read_or_refused_in_one_sentence_and_never_overwritten(
+    tmp_path: Path, folder: str, seed: int
+) -> None:
+    stored(tmp_path, session(1), session(2), session(3, source=""), facts=(fact(), fact(8)))
+    path = tmp_path / folder / "tiled.json"
+    corruption = CORRUPTIONS[seed % len(CORRUPTIONS)]
+    content = corruption(random.Random(seed), path.read_bytes())
+    path.unlink()
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content)
+    before = files(tmp_path)
+
+    error = refusal(tmp_path, folder)
+    baselines = BaselineStore(tmp_path)
+    baselines.append(session(4), SOURCE)
+    baselines.update_exact(fact(16))
+    flushed = baselines.flush()
+
+    if error is None:
+        assert flushed.refused == ()
+        assert refusal(tmp_path, folder) is None
+    else:
+        assert_one_sentence(error, path)
+        assert [str(refused) for refused in flushed.refused] == [str(error)]
+        assert len(flushed.written) == 1, "the other file is written"
+        name = f"{folder}/tiled.json"
+        assert files(tmp_path).get(name) == before.get(name)
+    if corruption in {truncated, duplicate_key, directory, wrong_format, not_utf8, twice, nested}:
+        assert error is not None
+
+
+def refusal(root: Path, folder: str) -> BaselineError | None:
+    """Read everything that a run reads; any other exception escapes."""
+    baselines = BaselineStore(root)
+    try:
+        if folder == "exact":
+            for found in baselines.load_exact("tiled").values():
+                assert found.digest
+        else:
+            for series in baselines.series(DEVICE, "tiled", BENCHMARK):
+                for each in series.sessions:
+                    assert_usable(each.estimate)
+    except BaselineError as error:
+        return error
+    assert baselines.unreadable(DEVICE) == ()
+    return None
+
+
+def assert_usable(estimate: Estimate) -> None:
+    for value in (estimate.median, estimate.low, estimate.high, *estimate.deciles):
+        assert 0 < value < math.inf
+    assert estimate.low <= estimate.median <= estimate.high
+    assert 0 <= estimate.mad < math.inf
+    assert estimate.n >= 1
+
+
+def assert_one_sentence(error: BaselineError, path: Path) -> None:
+    text = str(error)
+    assert text.startswith(f"{path}: ")
+    assert text.isprintable()
+    assert "git checkout" in text
+    assert "--gemm-baseline update" in text
+    assert len(text.replace(str(path), "")) < 320
