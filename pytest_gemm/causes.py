@@ -135,7 +135,7 @@ def _old_c_read(wrong: list[Evidence], seen: list[Evidence]) -> str:
 
 
 def _accumulated(wrong: list[Evidence], _: list[Evidence]) -> str:
-    if all(e.held_nan for e in wrong):
+    if wrong[0].problem.beta or all(e.held_nan for e in wrong):
         return ""
     if all(e.holds(e.expected + e.before, _rounding_onto(e)) for e in wrong):
         return "accumulated into the old C: C holds the result plus what it held before"
@@ -193,6 +193,8 @@ def _formulas(e: Evidence) -> Iterator[tuple[str, Float64]]:
     if problem.beta:
         yield "beta C was left out", alpha * (A @ B)
         yield "alpha and beta C were left out", A @ B
+        yield "beta was left out", alpha * (A @ B) + e.before
+        yield "alpha and beta were left out", A @ B + e.before
 
 
 Run = tuple[int, int, int]
@@ -272,8 +274,8 @@ def _bits(values: Float32) -> npt.NDArray[np.uint32]:
 
 
 CAUSES: tuple[Cause, ...] = (
-    _never_written,
     _old_c_read,
+    _never_written,
     _accumulated,
     _nan,
     _zeros,

@@ -60,22 +60,23 @@ def exact_problems(
     """
     sizes = ADD_SIZES if op == "add" else GEMM_SIZES
     problems = [Problem(op, *size) for size in sizes]
-    values = {name: value for name, value in (("alpha", 2.0), ("beta", -1.0)) if name in scalars}
     varied = [Problem(op, *size) for size in VARIED_SIZES[op]]
-    if values:
-        problems += [replace(p, **values) for p in varied]
+    if scalars:
+        alpha, beta = 2.0 if "alpha" in scalars else 1.0, -1.0 if "beta" in scalars else 0.0
+        problems += [replace(p, alpha=alpha, beta=beta) for p in varied]
     if uses_ld:
-        problems += [replace(p, **_padded(p, uses_ld)) for p in varied]
+        problems += [_padded(p, uses_ld) for p in varied]
     return tuple(problems)
 
 
-def _padded(problem: Problem, uses_ld: Collection[str]) -> dict[str, int]:
-    """Leading dimensions, all different, by which vectors of four elements stay aligned."""
-    return {
-        f"ld{name.lower()}": -(-columns // 4) * 4 + padding
-        for (name, (_, columns)), padding in zip(problem.shapes.items(), (4, 8, 12), strict=True)
-        if f"ld{name.lower()}" in uses_ld
-    }
+def _padded(problem: Problem, uses_ld: Collection[str]) -> Problem:
+    """Pad rows differently for each matrix, keeping vectors of four elements aligned."""
+
+    def ld(name: str, padding: int) -> int:
+        columns = -(-problem.ld(name) // 4) * 4
+        return columns + padding if f"ld{name.lower()}" in uses_ld else 0
+
+    return replace(problem, lda=ld("A", 4), ldb=ld("B", 8), ldc=ld("C", 12))
 
 
 def check_exactly(
