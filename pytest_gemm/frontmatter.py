@@ -151,7 +151,9 @@ def _closing_line(file_lines: list[str], start: int, path: str) -> int:
             )
         if index - start > MAX_LINES:
             _fail(
-                f"the block has more than {MAX_LINES} lines: close it with {CLOSE!r}", path, start
+                f"the block has more than {MAX_LINES} lines: close it with {CLOSE!r}",
+                path,
+                start + 1,
             )
         if line == OPEN or not line.startswith("//"):
             break
@@ -190,13 +192,14 @@ def _load(toml: list[str], before: int, path: str, hint: str) -> dict[str, Any]:
         return tomllib.loads("\n".join(toml))
     except RecursionError:
         _fail("the TOML is nested too deeply: the keys of a kernel are flat", path, before + 1)
-    except ValueError as error:
-        is_syntax = isinstance(error, tomllib.TOMLDecodeError)
-        message = str(error).split("\n")[0] if is_syntax else "a number has too many digits"
+    except tomllib.TOMLDecodeError as error:
+        message = str(error).split("\n")[0]
         place = _AT.search(message)
-        inner = int(place[1]) if place and place[1] else len(toml) if place else 1
-        message = message[: place.start()] if place else message
-        _fail(f"not TOML: {message[:1].lower() + message[1:]}{hint}", path, before + inner)
+        line = int(place[1]) if place and place[1] else len(toml)
+        message = _AT.sub("", message)
+        _fail(f"not TOML: {message[:1].lower() + message[1:]}{hint}", path, before + line)
+    except ValueError:
+        _fail("not TOML: a number has too many digits", path, before + 1)
 
 
 def _key_lines(toml: list[str], first: int) -> dict[tuple[str | int, ...], int]:

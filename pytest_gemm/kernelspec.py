@@ -185,8 +185,9 @@ class KernelSpec(_Common):
 class Kernel(_Common):
     """One kernel that can be compiled and launched: see ``KernelSpec.kernels``.
 
-    ``entry`` has its parameters substituted, ``defines`` are the macros (the parameters that the
-    source's code uses otherwise), ``swept`` the names of the parameters that tell it from its siblings, ``arg_types`` the C types of its parameters.
+    ``entry`` has its parameters substituted, ``defines`` are the macros (the other parameters
+    that the source's code uses), ``swept`` the names of the parameters that tell it from its
+    siblings, ``arg_types`` the C types of its parameters.
     """
 
     swept: tuple[str, ...] = ()

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import pytest
+
+from pytest_gemm.errors import SpecError
+from pytest_gemm.frontmatter import read_front_matter, read_sidecar, strip_front_matter
+
+BLOCK = """// A kernel.
+// /// gemm
+// block = [16,
+//          16]
+//
+// # a comment
+// params.BM = 3
+// [sweep]
+// BN.host = [1]
+// TILE = { host = [1], cuda = [2] }
+// ///
+__global__ void gemm() {}
+"""
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_a_block_and_the_lines_of_its_keys(newline: str) -> None:
+    (table,) = read_front_matter(BLOCK.replace("\n", newline), "k.cu")
+    assert table.data == {
+        "block": [16, 16],
+        "params": {"BM": 3},
+        "sweep": {"BN": {"host": [1]}, "TILE": {"host": [1], "cuda": [2]}},
+    }
+    assert table.line == 2
+    assert table.line_of("block") == 3
+    assert table.line_of("params", "BM") == 7
+    assert table.line_of("sweep") == 8
+    assert table.line_of("sweep", "BN", "host") == 9
+    assert table.line_of("sweep", "TILE", "cuda") == 10
+    assert table.line_of("sweep", "other") == 8
+    assert table.line_of("grid") == 2
+
+
+def test_several_blocks_and_foreign_ones() -> None:
+    text = (
+        "// /// gemm\n// name = 'a'\n// ///\n"
+        "// /// script\n// name = 'x'\n// ///\n"
+        "/// GEMM\n// A heading, not a block.\n"
+        "// /// gemm  \n// name = 'b'\n// ///  \n"
+    )
+    tables = read_front_matter(text, "k.cu")
+    assert [table.data["name"] for table in tables] == ["a", "b"]
+    assert [table.line_of("name") for table in tables] == [2, 10]
+
+
+def test_no_block() -> None:
+    assert read_front_matter("__global__ void gemm() {}\n", "k.cu") == ()
+
+
+def test_strip_removes_the_blocks_only() -> None:
+    assert strip_front_matter(BLOCK) == "// A kernel.\n__global__ void gemm() {}\n"
+    assert strip_front_matter("// /// gemm\n") == "// /// gemm\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "part"),
+    [
+        ("// /// gemm\n// a =\n// ///", 2, "not TOML: invalid value"),
+        ("x\n// /// gemm\n// a = 1\n// b = [\n// ///", 4, "not TOML"),
+        ("// /// gemm\n// a = 1\n// a = 2\n// ///", 3, "not TOML: cannot overwrite a value"),
+        ("// /// gemm\n// a = " + "1" * 5000 + "\n// ///", 2, "too many digits"),
+        ("// /// gemm\n// a = " + "[" * 5000 + "\n// ///", 2, "nested too deeply"),
+        ("// /// gemm\n// a = 1\n", 1, "not closed before line 3: end it with a line '// ///'"),
+        ("// /// gemm\n// a = 1\nint x;\n// ///", 1, "not closed before line 3"),
+        ("// /// gemm\n// a = 1\n// /// gemm\n// ///", 1, "not closed before line 3"),
+        ("// /// gemm\n// a = 1\n// //\n", 3, "'// //' closes no block"),
+        ("// /// gemm\n// a = 1\n// /// end\n", 3, "'// /// end' closes no block"),
+        ("// /// gemm\n" + "// \n" * 3000, 1, "more than 2000 lines"),
+        ("// /// gemm\n//a = 1\n// ///", 2, "lacks the space after //: write '// a = 1'"),
+        ("/// gemm\n// a = 1\n", 1, "'/// gemm' opens no block: write '// /// gemm'"),
+        ("\n  // /// gemm\n// a = 1\n", 2, "opens no block"),
+        ("// /// gem\n// a = 1\n", 1, "'// /// gem' opens no block"),
+        ("// /// GEMM\n// a = 1\n", 1, "opens no block"),
+        ("// ///gemm\n// a = 1\n", 1, "opens no block"),
+        ("//// gemm\n// a = 1\n", 1, "opens no block"),
+    ],
+)
+def test_mistakes(text: str, line: int, part: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        read_front_matter(text, "k.cu")
+    assert part in str(caught.value)
+    assert (caught.value.path, caught.value.line) == ("k.cu", line)
+    assert "\n" not in str(caught.value)
+    assert "clang-format" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # What clang-format (Google style) made of a text of more than 80 columns.
+        '// /// gemm\n// change = "this is a long line which exceeds the eighty columns that\n'
+        '// clang-format allows" deterministic = true\n// ///\n',
+        '// /// gemm\n// change = "a long text that\n// goes on" ///\nint x;\n',
+        '// /// gemm\n// grid = ["cdiv(N, 16)", "cdiv(M, 16)", "1"] block = [16]\n// ///\n',
+    ],
+)
+def test_reflowed_blocks_are_recognised(text: str) -> None:
+    with pytest.raises(SpecError, match=r"clang-format .*'// clang-format off'.*\*\.gemm\.toml"):
+        read_front_matter(text, "k.cu")
+
+
+def test_sidecar() -> None:
+    text = (
+        "# two kernels\n[[kernel]]\nsource = 'a.cu'\n[kernel.params]\nBM = 3\n"
+        "[[kernel]]\nsource = 'b.cu'\nsweep.BN = [\n1]\n"
+    )
+    first, second = read_sidecar(text, "s.gemm.toml")
+    assert first.data == {"source": "a.cu", "params": {"BM": 3}}
+    assert (first.line, first.line_of("source"), first.line_of("params", "BM")) == (2, 3, 5)
+    assert (second.line, second.line_of("sweep", "BN")) == (6, 8)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "part"),
+    [
+        ("", 1, "holds no [[kernel]] table"),
+        ("\nkernel = 1", 2, "write [[kernel]]"),
+        ("kernel = [1]", 1, "write [[kernel]]"),
+        ("[kernel]\na = 1", 1, "write [[kernel]]"),
+        ("[[kernel]]\n[other]\n", 2, "'other' stands outside [[kernel]]"),
+        ("[[kernel]]\na = 1\nb = \n", 3, "not TOML"),
+        ("[[kernel]]\n" * 2001, 1, "more than 2000"),
+    ],
+)
+def test_sidecar_mistakes(text: str, line: int, part: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        read_sidecar(text, "s.gemm.toml")
+    assert part in str(caught.value)
+    assert (caught.value.path, caught.value.line) == ("s.gemm.toml", line)

@@ -1,0 +1,420 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+from pytest_gemm.declaration import read_kernel
+from pytest_gemm.errors import ConfigError, SpecError
+from pytest_gemm.frontmatter import read_front_matter
+from pytest_gemm.kernelspec import Kernel, KernelSpec, Launch
+from pytest_gemm.problem import Problem
+
+GEMM = "__global__ void gemm(const float* A, const float* B, float* C, int M, int N, int K) {}\n"
+TEMPLATE = (
+    "template <int BM, int BN>\n"
+    "__global__ void gemm(const float* A, const float* B, float* C, int M, int N, int K) {}\n"
+)
+DIMS = "block = [16, 16]\ngrid = ['cdiv(N, 16)', 'cdiv(M, 16)']\n"
+
+
+def declare(keys: str = DIMS, code: str = GEMM) -> KernelSpec:
+    block = "".join(f"// {line}".rstrip() + "\n" for line in keys.splitlines())
+    source = f"// /// gemm\n{block}// ///\n{code}"
+    (table,) = read_front_matter(source, "k.cu")
+    return read_kernel(table, path="k.cu", source=source, filename="k.cu", default_name="k")
+
+
+def one(keys: str = DIMS, code: str = GEMM) -> Kernel:
+    (kernel,) = declare(keys, code).kernels("host")
+    return kernel
+
+
+def problem(text: str = "100x70x33", op: str = "gemm") -> Problem:
+    return Problem.parse(text, op)
+
+
+def test_defaults() -> None:
+    spec = declare()
+    assert (spec.name, spec.path, spec.line, spec.op, spec.entry) == (
+        "k",
+        "k.cu",
+        1,
+        "gemm",
+        "gemm",
+    )
+    assert spec.args == ("A", "B", "C", "M", "N", "K")
+    assert (spec.dtype, spec.layout, spec.deterministic) == ("float32", "row-major", True)
+    assert (spec.derived_from, spec.change, spec.sizes("host"), spec.sizes("cuda")) == (
+        "",
+        "",
+        (),
+        (),
+    )
+    assert not spec.alpha_beta
+    assert not spec.is_python
+    kernel = one()
+    assert kernel.id == "k"
+    assert kernel.launch(problem()) == Launch((5, 7, 1), (16, 16, 1), 0)
+    assert kernel.arguments(problem()) == ("A", "B", "C", 100, 70, 33)
+    assert kernel.program_fields == (spec.source, "k.cu", "gemm", ())
+    assert kernel.skip_reason(problem()) == ""
+    assert kernel.uses_ld == ()
+
+
+def test_names_bind_in_any_order() -> None:
+    code = (
+        "__global__ void f(float* C, long K, float beta, float* B, float* A, float alpha, int ldb);"
+    )
+    kernel = one(DIMS, code)
+    values = dataclasses.replace(problem(), alpha=2.0, beta=-1.0, ldb=80)
+    assert kernel.arguments(values) == ("C", 33, -1.0, "B", "A", 2.0, 80)
+    assert kernel.takes_alpha_beta
+    assert kernel.scalars == ("alpha", "beta")
+    assert kernel.uses_ld == ("ldb",)
+
+
+def test_only_one_scalar() -> None:
+    kernel = one(DIMS, "__global__ void f(float* C, float* B, float* A, float alpha);")
+    assert kernel.scalars == ("alpha",)
+    assert not kernel.takes_alpha_beta
+
+
+def test_explicit_arguments() -> None:
+    code = "__global__ void matrixMulCUDA(float* C, float* A, float* B, int wA, int wB, int n) {}"
+    kernel = one(DIMS + "args = ['C', 'A', 'B', 'lda', ' N*2 ', 7]", code)
+    assert kernel.arguments(problem()) == ("C", "A", "B", 33, 140, 7)
+    assert kernel.uses_ld == ("lda",)
+
+
+def test_add() -> None:
+    code = "__global__ void add(const float* A, const float* B, float* C, int M, int N) {}"
+    kernel = one("op = 'add'\nblock = [256]\ngrid = ['cdiv(M * N, 256)']", code)
+    assert kernel.launch(problem("30x40", "add")) == Launch((5, 1, 1), (256, 1, 1), 0)
+    assert kernel.arguments(problem("30x40", "add")) == ("A", "B", "C", 30, 40)
+
+
+SWEPT = """block = ['BN', 'BM // 2']
+grid = ['cdiv(N, BN)', 'cdiv(M, BM)']
+shared_mem = '4 * BM * BN'
+entry = "gemm<BM, BN>"
+params.STAGES = 2
+params.BN = 8
+[sweep]
+BM = [32, 16]
+ROWS = {host = [1], cuda = [1, 2]}
+"""
+SWEPT_CODE = "int rows = ROWS, stages = STAGES;\n" + TEMPLATE
+
+
+def test_sweep() -> None:
+    spec = declare(SWEPT, SWEPT_CODE)
+    host = spec.kernels("host")
+    assert [kernel.id for kernel in host] == ["k[BM:32,ROWS:1]", "k[BM:16,ROWS:1]"]
+    assert [kernel.id for kernel in spec.kernels("cuda")] == [
+        "k[BM:32,ROWS:1]",
+        "k[BM:32,ROWS:2]",
+        "k[BM:16,ROWS:1]",
+        "k[BM:16,ROWS:2]",
+    ]
+    kernel = host[1]
+    assert kernel.params == (("BM", 16), ("BN", 8), ("ROWS", 1), ("STAGES", 2))
+    assert kernel.program_fields.entry == "gemm<16, 8>"
+    assert kernel.program_fields.defines == (("ROWS", 1), ("STAGES", 2))
+    assert kernel.launch(problem()) == Launch((9, 7, 1), (8, 8, 1), 512)
+    with pytest.raises(ConfigError, match="'metal' is no back end: host or cuda"):
+        spec.kernels("metal")
+
+
+def test_entry_substitutes_whole_identifiers_only() -> None:
+    code = "template <int A1, int B1, int C1> __global__ void BM(float* C) {}"
+    kernel = one(DIMS + "params.BM = 4\nentry = 'BM<BM, BM2 + BM*2, xBM>'", code)
+    assert kernel.entry == "BM<4, BM2 + 4*2, xBM>"
+
+
+def test_a_parameter_that_the_code_does_not_use_is_no_macro() -> None:
+    kernel = one("block = ['T', 'T']\ngrid = ['cdiv(N, T)', 'cdiv(M, T)']\nparams.T = 8")
+    assert kernel.defines == ()
+    assert kernel.launch(problem()).block == (8, 8, 1)
+
+
+def test_sizes() -> None:
+    spec = declare(DIMS + "sizes = [64, '32x48x16']")
+    assert spec.sizes("host") == spec.sizes("cuda") == ("64", "32x48x16")
+    spec = declare(DIMS + "sizes.host = ['128']")
+    assert (spec.sizes("host"), spec.sizes("cuda")) == (("128",), ())
+    assert spec.kernels("host")[0].sizes("host") == ("128",)
+
+
+def test_requires() -> None:
+    kernel = one(DIMS + "requires = ['M % 4 == 0', 'K % 16 == 0']")
+    assert kernel.skip_reason(problem("100x70x33")) == "requires K % 16 == 0"
+    assert kernel.skip_reason(problem("101x70x33")) == "requires M % 4 == 0"
+    assert kernel.skip_reason(problem("100x70x32")) == ""
+
+
+def test_an_entry_from_a_local_include() -> None:
+    kernel = one(
+        DIMS + "entry = 'mm<TILE>'\nargs = ['A', 'B', 'C']\nparams.TILE = 8\nparams.X2 = 1",
+        '#include "mm.cuh"',
+    )
+    assert (kernel.entry, kernel.defines) == ("mm<8>", (("X2", 1),))
+    assert kernel.arguments(problem()) == ("A", "B", "C")
+
+
+def test_plain_data() -> None:
+    for kernel in declare(SWEPT, SWEPT_CODE).kernels("cuda"):
+        assert pickle.loads(pickle.dumps(kernel)) == kernel
+        assert Kernel.from_dict(json.loads(json.dumps(kernel.to_dict()))) == kernel
+
+
+def test_source_hash() -> None:
+    def hashes(keys: str = SWEPT, code: str = SWEPT_CODE) -> set[str]:
+        return {kernel.source_hash for kernel in declare(keys, code).kernels("cuda")}
+
+    assert len(hashes()) == 4
+    assert hashes() == hashes(
+        "sizes = [64]\nname = 'other'\nchange = 'x'\nderived_from = 'y'\n" + SWEPT
+    )
+    assert not hashes() & hashes(code=SWEPT_CODE + "//")
+    for old, new in (
+        ("BM // 2", "BM // 4"),
+        ("cdiv(N, BN)", "cdiv(N, BN) * 1"),
+        ("4 * BM", "8 * BM"),
+        ("STAGES = 2", "STAGES = 3"),
+    ):
+        assert not hashes() & hashes(SWEPT.replace(old, new)), new
+    assert not hashes() & hashes("args = ['A', 'B', 'C', 'M', 'N', 'K * 1']\n" + SWEPT)
+
+
+MISTAKES = [
+    ("blok = [16]\n" + DIMS, 2, "unknown key 'blok': did you mean 'block'?"),
+    ("zzz = 1\n" + DIMS, 2, "unknown key 'zzz': the keys are name, op, entry"),
+    ("lda = 4\n" + DIMS, 2, "lda is no key: a kernel that takes lda gets it as an argument"),
+    ("block = [16]", 1, "grid is missing: add one to three entries"),
+    ("grid = [16]", 1, "block is missing: add one to three entries"),
+    ("grid = [1]\nblock = 16", 3, "block is an integer: it takes a list of one to three"),
+    ("grid = [1]\nblock = []", 3, "block is empty"),
+    ("grid = [1]\nblock = [1, 1, 1, 1]", 3, "block has 4 entries"),
+    ("grid = [1]\nblock = [1.5]", 3, "block holds a float"),
+    ("grid = [1]\nblock = [true]", 3, "block holds a truth value"),
+    ("grid = [1]\nblock = ['16 +']", 3, "block: '16 +' is not an expression"),
+    (
+        "grid = [1]\nblock = ['P']",
+        3,
+        "block: 'P' uses the unknown name 'P': known are M, N, K, lda",
+    ),
+    ("grid = [1]\nblock = ['TILES']\nparams.TILE = 1", 3, "'TILES': did you mean TILE?"),
+    ("grid = [1]\nblock = ['A']", 3, "unknown name 'A'"),
+    ("grid = [1]\nblock = ['M == 1']", 3, "block: 'M == 1' is a condition: write a number"),
+    ("grid = [1]\nblock = ['1 // 0']", 3, "'1 // 0' divides by zero"),
+    ("grid = [1]\nblock = [32, 33]", 3, "a block of 32 x 33 x 1 = 1056 threads exceeds 1024"),
+    ("grid = [1]\nblock = [1, 1, 65]", 3, "the block's z = 65 exceeds 64"),
+    ("grid = [1]\nblock = [0]", 3, "the block (0, 1, 1) has an entry below 1"),
+    ("grid = [1]\nblock = ['16 * T2']\n[sweep]\nT2 = [8, 65]", 3, "k[T2:65]: a block of 1040"),
+    (
+        "block = [1]\ngrid = [1, 65536]",
+        3,
+        "the grid's y = 65536 exceeds 65535 (grid (1, 65536, 1))",
+    ),
+    ("block = [1]\ngrid = [1, 1, 65536]", 3, "the grid's z = 65536 exceeds 65535"),
+    ("block = [1]\ngrid = [2147483648]", 3, "the grid's x = 2147483648 exceeds 2147483647"),
+    (DIMS + "shared_mem = 232449", 4, "shared_mem = 232449 bytes is not within 0..232448"),
+    (DIMS + "shared_mem = -1", 4, "shared_mem = -1 bytes"),
+    (DIMS + "shared_mem = [1]", 4, "shared_mem is a list"),
+    (DIMS + "op = 'axpy'", 4, "op = 'axpy' is not supported: it is gemm or add"),
+    (DIMS + "op = 1", 4, "op is an integer: it takes 'gemm' or 'add'"),
+    (DIMS + "dtype = 'float64'", 4, "dtype = 'float64' is not supported: it is float32"),
+    (DIMS + "layout = 'col'", 4, "layout = 'col' is not supported: it is row-major"),
+    (DIMS + "deterministic = 1", 4, "deterministic is an integer: it takes true or false"),
+    (DIMS + "name = 'a b'", 4, "'a b' cannot name a kernel"),
+    (DIMS + "name = ''", 4, "name is the empty text ''"),
+    (DIMS + "entry = 'gem'", 4, "entry 'gem' is not in k.cu: did you mean gemm?"),
+    (DIMS + "entry = 'xyz'", 4, "entry 'xyz' is not in k.cu: its __global__ functions: gemm"),
+    (DIMS + "entry = 'a b'", 4, "entry = 'a b' is not a function's name or a template"),
+    (DIMS + "entry = 'gemm<1>'", 4, "gemm is no template: write entry without <...>"),
+    (DIMS + "args = ['C']", 4, "args has 1 entries, gemm takes 6 (A, B, C, M, N, K)"),
+    (DIMS + "args = 'C'", 4, "args is a text: it takes a list"),
+    (DIMS + "args = []", 4, "args is empty"),
+    (DIMS + "args = ['A', 'B', 'C', 'M', 'N', '?']", 4, "args: '?' is a gap to fill in"),
+    (DIMS + "args = ['A', 'B', 'C', 'M', 'N', 'C + 1']", 4, "'C + 1' computes with a buffer"),
+    (DIMS + "args = ['A', 'B', 'A', 'M', 'N', 'K']", 4, "no argument is C"),
+    (
+        DIMS + "args = ['A', 'B', 'M', 'C', 'N', 'K']",
+        4,
+        "gemm declares 'float* C', which needs a buffer, but gets M, an integer",
+    ),
+    (
+        DIMS + "args = ['A', 'B', 'C', 'alpha', 'N', 'K']",
+        4,
+        "gemm declares 'int M', which needs an integer, but gets alpha, a float",
+    ),
+    (DIMS + "params = 3", 4, "params is an integer: it takes a table"),
+    (DIMS + "params.TILE = 'x'", 4, "params.TILE holds a text: a parameter is an integer"),
+    (DIMS + "params.TILE = 2147483648", 4, "params.TILE does not fit into 32 bits"),
+    (DIMS + "params.M = 3", 4, "params.M hides the problem's own M"),
+    (DIMS + "sweep.beta = [3]", 4, "sweep.beta hides the problem's own beta"),
+    (DIMS + "params.min = 3", 4, "params.min is a reserved word"),
+    (DIMS + "params.float = 3", 4, "params.float is a reserved word"),
+    (DIMS + 'params."a-b" = 3', 4, "'a-b' cannot name a parameter"),
+    (DIMS + "params.TILE = 3", 4, "params.TILE is used nowhere"),
+    (DIMS + "params.TILE = 3\nsweep.TILE = [1]", 5, "TILE is in both params and sweep"),
+    (DIMS + "sweep.TILE = 3", 4, "sweep.TILE is an integer: it takes a list"),
+    (DIMS + "sweep.TILE = []", 4, "sweep.TILE is empty"),
+    (DIMS + "sweep.TILE = [1, 2, 1]", 4, "sweep.TILE holds 1 twice: drop one"),
+    (DIMS + "sweep.TILE = [1, 'M']", 4, "sweep.TILE holds a text"),
+    (DIMS + "sweep.TILE.host = [1]", 4, "sweep.TILE lacks cuda: give host and cuda"),
+    (DIMS + "[sweep.TILE]\nhost = [1]\ncuda = [2]\ncpu = [3]", 4, "sweep.TILE has the key 'cpu'"),
+    (DIMS + "[sweep.TILE]\nhost = [1]\ncuda = [2, 2]", 6, "sweep.TILE.cuda holds 2 twice"),
+    (
+        DIMS + f"sweep.X1 = {list(range(17))}\nsweep.X2 = {list(range(16))}\n"
+        "requires = ['X1 + X2 < 99']",
+        4,
+        "the sweeps make 272 kernels, more than 256",
+    ),
+    (DIMS + "requires = 'K == 1'", 4, "requires is a text: it takes a list of conditions"),
+    (DIMS + "requires = [1]", 4, "requires holds an integer"),
+    (DIMS + "requires = ['K % 16']", 4, "requires: 'K % 16' is a number: write a condition"),
+    (DIMS + "requires = ['K % 16 = 0']", 4, "requires: 'K % 16 = 0' is not an expression"),
+    (DIMS + "sizes = '64'", 4, "sizes is a text: it takes a list"),
+    (DIMS + "sizes = []", 4, "sizes is empty"),
+    (DIMS + "sizes = [1.5]", 4, "sizes holds a float"),
+    (DIMS + "sizes = ['64x32']", 4, "sizes: '64x32' is not a size: write N or MxNxK"),
+    (DIMS + "sizes = [0]", 4, "sizes: '0' is not a size"),
+    (DIMS + "sizes = ['64', '64x64x64']", 4, "sizes holds 64x64x64 twice"),
+    (DIMS + "sizes = ['" + "1" * 50 + "']", 4, "is too long for a size"),
+    (DIMS + "sizes.gpu = ['64']", 4, "sizes has the key 'gpu': it takes host and cuda"),
+    (DIMS + "[sizes]\nhost = [1]\ncuda = ['a']", 6, "sizes: 'a' is not a size"),
+    (DIMS + "change = 'x'", 4, "change says what differs from derived_from: give derived_from"),
+    (DIMS + "derived_from = 'k'", 4, "k is derived_from itself"),
+    (DIMS + "derived_from = 'x'\nchange = '''a\nb'''", 5, "change holds a line break"),
+]
+
+
+def check(keys: str, code: str, path_line: tuple[str, int], part: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        declare(keys, code)
+    message = str(caught.value)
+    assert part in message
+    assert (caught.value.path, caught.value.line) == path_line
+    assert message.startswith(f"{path_line[0]}:{path_line[1]}: ")
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(("keys", "line", "part"), MISTAKES, ids=[m[2][:40] for m in MISTAKES])
+def test_mistakes_in_keys(keys: str, line: int, part: str) -> None:
+    check(keys, GEMM, ("k.cu", line), part)
+
+
+CODE_MISTAKES = [
+    (DIMS, "int x;\n", 1, "k.cu has no __global__ function"),
+    (
+        DIMS,
+        GEMM + "__global__ void f() {}",
+        1,
+        "several __global__ functions: add entry, one of gemm, f",
+    ),
+    (DIMS, "namespace a { " + GEMM + "}", None, ""),
+    (DIMS + "entry = 'gemm'", "namespace a { " + GEMM + "}", 4, "did you mean a::gemm?"),
+    (DIMS, TEMPLATE, 1, 'gemm is a template: give its parameters with entry = "gemm<BM, BN>"'),
+    (
+        DIMS + "entry = 'gemm<1>'",
+        TEMPLATE,
+        4,
+        "entry gives 1 template arguments, gemm takes 2 (BM, BN)",
+    ),
+    (DIMS + "entry = 'gemm<1, 2, 3>'", TEMPLATE, 4, "entry gives 3 template arguments"),
+    (
+        DIMS + "entry = 'gemm<8, 8>'\nparams.BM = 8",
+        TEMPLATE,
+        5,
+        'would be a macro and break the template parameter BM: put it into entry = "gemm<BM>"',
+    ),
+    (DIMS + "params.T = 8", "int t = T;\n" + GEMM, 4, "params.T would be a macro of one letter"),
+    (
+        DIMS,
+        "__global__ void mm(float* C, float* A, float* B, int wA, int N) {}",
+        5,
+        "parameter 'wA' of mm is none of A, B, C, M, N, K, alpha, beta, lda, ldb, ldc: say what "
+        'each parameter gets with args = ["C", "A", "B", "?", "N"]',
+    ),
+    (DIMS, "__global__ void mm(float* C,\n float*) {}", 6, "parameter 2 of mm is none of"),
+    (DIMS, "__global__ void mm(float* a, float* C) {}", 5, "parameter 'a' of mm is none of"),
+    (DIMS, "__global__ void mm(float* A, float* B) {}", 5, "no argument is C"),
+    (DIMS, "\n__global__ void mm(int A, float* C) {}", 6, "'int A', which needs an integer"),
+    (DIMS, "__global__ void mm(float* C, float K) {}", 5, "'float K', which needs alpha or beta"),
+    (DIMS, "__global__ void mm(float* C, int alpha) {}", 5, "gets alpha, a float"),
+    (DIMS, "__global__ void mm(float* C, double* A) {}", 5, "A holds float32: make it float*"),
+    (DIMS, "__global__ void mm(float* C, const __half* A) {}", 5, "A holds float32"),
+    (
+        "op = 'add'\nblock = [1]\ngrid = [1]",
+        "__global__ void add(float* C, int K) {}",
+        6,
+        "parameter 'K' of add is none of A, B, C, M, N, lda, ldb, ldc",
+    ),
+    (
+        "block = [128]\ngrid = [1]",
+        "__global__ void __launch_bounds__(64, 2) mm(float* C) {}",
+        2,
+        "a block of 128 threads exceeds __launch_bounds__(64)",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("keys", "code", "line", "part"),
+    CODE_MISTAKES,
+    ids=[m[3][:40] or "fine" for m in CODE_MISTAKES],
+)
+def test_mistakes_between_keys_and_code(keys: str, code: str, line: int | None, part: str) -> None:
+    if line is None:
+        assert declare(keys, code).entry == "a::gemm"
+    else:
+        check(keys, code, ("k.cu", line), part)
+
+
+def test_unknown_types_pass() -> None:
+    code = (
+        "template <typename T> __global__ void mm(T* C, const float4* A, const void* B, T alpha, "
+        "Index<T> K) {}"
+    )
+    assert one(DIMS + "entry = 'mm<float>'", code).args == ("C", "A", "B", "alpha", "K")
+
+
+def test_limits_that_depend_on_the_problem() -> None:
+    kernel = one("block = ['N']\ngrid = ['M // 16', 'K']\nshared_mem = '4 * K'")
+    assert kernel.launch(problem("16x8x2")) == Launch((1, 2, 1), (8, 1, 1), 8)
+    for text, line, part in (
+        ("16x2000x2", 2, "a block of 2000 x 1 x 1 = 2000 threads exceeds 1024"),
+        ("8x8x2", 3, "the grid (0, 2, 1) has an entry below 1"),
+        ("16x8x70000", 3, "the grid's y = 70000 exceeds 65535"),
+        ("16x8x60000", 4, "shared_mem = 240000 bytes is not within"),
+    ):
+        with pytest.raises(SpecError, match=r"^k\.cu:") as caught:
+            kernel.launch(problem(text))
+        assert part in str(caught.value)
+        assert caught.value.line == line
+    with pytest.raises(SpecError, match=r"k.cu:3: k: grid: 'N // \(M - 4\)' divides by zero"):
+        one("block = [1]\ngrid = ['N // (M - 4)']").launch(problem("4"))
+
+
+def test_an_integer_that_its_type_cannot_hold() -> None:
+    keys = DIMS + "args = ['C', 'M * N']"
+    big = problem("65536x65536x1")
+    assert one(keys, "__global__ void f(float* C, long long n) {}").arguments(big)[1] == 2**32
+    with pytest.raises(SpecError, match=r"k.cu:4: k: M \* N = 4294967296 does not fit into int"):
+        one(keys, "__global__ void f(float* C, int n) {}").arguments(big)
+
+
+def test_nothing_heavy_is_loaded() -> None:
+    code = (
+        "import sys, pytest_gemm; early = set(sys.modules);"
+        "import pytest_gemm.registry; pytest_gemm.kernel;"
+        "print('pytest_gemm.errors' in early, {'numpy', 'pytest'} & set(sys.modules))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["False", "set()"]
