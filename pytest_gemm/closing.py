@@ -54,7 +54,7 @@ def close(
     vanished = _vanished(options, records, kernels)
     missing = [f"vanished: {name} is stored, its kernel is not there" for name in vanished]
     if options.bench:
-        missing += [f"ungated: {name} did not call gemm.check()" for name in unchecked]
+        missing += [f"ungated: {name} was skipped or did not call check()" for name in unchecked]
     (faults if options.baseline == "strict" else notes).extend(missing)
     if options.report is not None:
         faults += _write_report(options, records, missing, interrupted, notes)

@@ -81,11 +81,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         cases = _collection_of(metafunc.definition).cases
         params = [pytest.param(i, id=i, marks=publish.marks(config)) for i in cases]
         metafunc.parametrize("gemm", params, indirect=True)
-        metafunc.fixturenames.extend(publish.fixtures(config))
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.stash[OPTIONS].bench:
+        from pytest_gemm import publish
+
+        publish.announce(config, filter(is_case, items))
         config.hook.pytest_deselected(items=[item for item in items if not is_case(item)])
         items[:] = filter(is_case, items)
 

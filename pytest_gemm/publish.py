@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import pytest
@@ -43,12 +43,14 @@ def is_wanted(config: pytest.Config) -> bool:
     )
 
 
-def fixtures(config: pytest.Config) -> list[str]:
-    """What a case must ask for at collection: ``--benchmark-only`` skips tests without it.
+def announce(config: pytest.Config, cases: Iterable[pytest.Item]) -> None:
+    """Name the fixture on each item where ``--benchmark-only`` would else skip it.
 
-    Otherwise the fixture is asked for when there are samples: left unused, it warns.
+    Otherwise it is asked for when there are samples: a fixture that is left unused warns.
     """
-    return ["benchmark"] if is_wanted(config) and config.getoption("benchmark_only") else []
+    if is_wanted(config) and config.getoption("benchmark_only"):
+        for item in cases:
+            item.fixturenames.append("benchmark")  # type: ignore[attr-defined]
 
 
 def marks(config: pytest.Config) -> list[pytest.MarkDecorator]:

@@ -80,17 +80,18 @@ class GemmSession:
 
     def _held_against_stored(self, case: Case, result: Result) -> Record:
         mode = self.options.baseline
+        timed = result.estimate is not None
         if mode == "off":
-            return Record(case, result, "passed", "ungated" if result.estimate else "")
-        message = "" if mode == "update" else self._changed_bits(case, result)
-        if message or result.estimate is None:
-            return Record(case, result, _outcome(message), message=message)
-        verdict = self._judge(case, result)
+            return Record(case, result, "passed", "ungated" if timed else "")
+        verdict = self._judge(case, result) if timed else None
         if mode == "update":
-            return Record(case, result, "passed", "stored", verdict=verdict)
-        if verdict.fails(strict=mode == "strict"):
-            message = explain(case, result, verdict)
-        return Record(case, result, _outcome(message), verdict.outcome, message, verdict)
+            return Record(case, result, "passed", "stored" if timed else "", verdict=verdict)
+        messages = [self._changed_bits(case, result)]
+        if verdict and verdict.fails(strict=mode == "strict"):
+            messages.append(explain(case, result, verdict))
+        message = "\n".join(filter(None, messages))
+        gate = verdict.outcome if verdict else ""
+        return Record(case, result, _outcome(message), gate, message, verdict)
 
     def _changed_bits(self, case: Case, result: Result) -> str:
         """What to say where C's bits are not the stored ones, or not stored under strict."""

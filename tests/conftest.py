@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -34,25 +35,23 @@ KERNELS = """
         np.add(A, B, out=C)
 """
 
-# The host back end, but each launch lasts as long as SECONDS says for the kernel's function.
-SCRIPTED_CLOCK = """
+# No compiler and no real time: a launch lasts as long as SECONDS says for the kernel's function.
+SCRIPTED_DEVICE = """
+    import sys
+    sys.path.append({root!r})
     import pytest_gemm.backends
-    from pytest_gemm.backends.host import HostBackend
+    from pytest_gemm.backends.base import Device
+    from tests.memory_backend import MemoryBackend
 
-    SECONDS = {seconds!r}
-
-    class ScriptedBackend(HostBackend):
-        def compile(self, program):
-            executable = super().compile(program)
-            name = getattr(program, "entry", "") or program.function.__name__
-            self.names = getattr(self, "names", {{}}) | {{id(executable): (executable, name)}}
-            return executable
+    class ScriptedBackend(MemoryBackend):
+        kind = "host"
+        device = Device("host", {device!r}, "a scripted CPU", {environment!r})
 
         def time(self, executable, config, arguments, *, launches=1, timeout=60.0):
             super().time(executable, config, arguments, timeout=timeout)
-            return SECONDS.get(self.names[id(executable)][1], 0.010) * launches
+            return {seconds!r}.get(executable.program.function.__name__, 0.010) * launches
 
-    pytest_gemm.backends.open_backend = lambda kind, progress: ScriptedBackend(progress=progress)
+    pytest_gemm.backends.open_backend = lambda kind, progress: ScriptedBackend()
 """
 
 
@@ -73,9 +72,21 @@ class Project:
         pytester.makepyfile(test_kernels=TEST)
         self.script({})
 
-    def script(self, seconds: dict[str, float], kernels: str = KERNELS) -> None:
-        """Set the seconds of a launch per kernel function (0.010 for others)."""
-        self.pytester.makeconftest("\n".join([SCRIPTED_CLOCK.format(seconds=seconds), kernels]))
+    def script(
+        self,
+        seconds: dict[str, float],
+        kernels: str = KERNELS,
+        device: str = "host-scripted",
+        compiler: str = "g++ 12",
+    ) -> None:
+        """Set the seconds of a launch per kernel function (0.010 for others), and the device."""
+        scripted = SCRIPTED_DEVICE.format(
+            root=str(Path(__file__).parent.parent),
+            device=device,
+            environment={"compiler": compiler},
+            seconds=seconds,
+        )
+        self.pytester.makeconftest(dedent(scripted) + dedent(kernels))
 
     def run(self, *args: str) -> pytest.RunResult:
         """Run pytest in a process of its own, warnings being errors."""
@@ -96,7 +107,8 @@ class Project:
 
 
 @pytest.fixture
-def project(pytester: pytest.Pytester) -> Project:
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
+    monkeypatch.setenv("COLUMNS", "250")
     return Project(pytester)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,7 @@ from pytest_gemm.backends.base import (
     Program,
     PythonProgram,
 )
+from pytest_gemm.device import Workspace
 from pytest_gemm.errors import BackendError, CompileError, KernelFault
 from pytest_gemm.matrices import Float32
 
@@ -114,3 +115,14 @@ def surroundings(matrix: Matrix, before: int = 0) -> Float32:
 def _data(buffer: Buffer) -> Bytes:
     assert isinstance(buffer, MemoryBuffer)
     return buffer.data
+
+
+def launching(function: Callable[..., object]) -> Callable[[Workspace], None]:
+    """Run ``function(A, B, C)`` on a workspace: arrays, or Matrix where it annotates them so."""
+    raw = "Matrix" in str(function.__annotations__)
+
+    def run(workspace: Workspace) -> None:
+        matrices = [workspace.matrix(name) for name in "ABC"]
+        function(*(matrices if raw else map(view, matrices)))
+
+    return run

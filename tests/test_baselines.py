@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import multiprocessing
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pytest_gemm.baselines import BaselineStore, Fact, Session, schema, source_hash
+from pytest_gemm.baselines import BaselineStore, Fact, Session, schema, source_hash, store
 from pytest_gemm.baselines.files import safe_name, write_atomically
 from pytest_gemm.errors import BaselineError
 from pytest_gemm.stats import Estimate, summarize
@@ -488,6 +489,24 @@ def test_a_file_in_place_of_the_folder_is_one_sentence(tmp_path: Path) -> None:
         baselines.flush()
     assert "\n" not in str(caught.value)
     assert (tmp_path / "baselines").read_text() == "not a folder"
+
+
+def test_a_flush_holds_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = []
+
+    def write(path: Path, content: bytes) -> None:
+        descriptor = os.open(tmp_path, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(descriptor)
+        held.append(path)
+
+    monkeypatch.setattr(store, "write_atomically", write)
+    baselines = BaselineStore(tmp_path)
+    baselines.append(session(), SOURCE)
+    baselines.flush()
+
+    assert len(held) == 2
 
 
 def _store_days(root: str, days: list[int]) -> None:
