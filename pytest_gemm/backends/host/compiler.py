@@ -1,0 +1,189 @@
+"""Finds a C++ compiler that works, and knows how to call it."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from pytest_gemm.backends.host.machine import instruction_set
+from pytest_gemm.errors import BackendError
+
+Family = Literal["gcc", "clang", "zig"]
+
+_ADVICE = "run `pip install 'pytest-gemm[host]'` or `apt-get install g++`"
+
+# The results of every kernel must be those of an in-order chain of fused multiply-adds. g++
+# would split multiplication and addition to vectorise them, so it may not.
+_COMMON = (
+    *("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-w"),
+    *("-ffp-contract=fast", "-fno-math-errno", "-fno-finite-loops", "-fno-plt"),
+    *("-fno-threadsafe-statics", "-fstack-clash-protection"),
+)
+_FAMILY: dict[Family, tuple[str, ...]] = {
+    "gcc": ("-fno-tree-vectorize", "-fno-semantic-interposition"),
+    "clang": ("-fno-semantic-interposition", "-Wno-unused-command-line-argument"),
+    "zig": ("-fno-sanitize=undefined", "-Wno-unused-command-line-argument"),
+}
+
+_PROBE = """\
+#include <math.h>
+#include <type_traits>
+static_assert(std::is_same_v<int, int>);
+extern "C" __attribute__((visibility("default"))) float probe(float a) { return fmaf(a, a, a); }
+"""
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A compiler that was seen to work.
+
+    ``command`` calls it; ``version`` is the first line of ``--version``; ``flags`` are those of
+    every build.
+    """
+
+    command: tuple[str, ...]
+    version: str
+    family: Family
+    flags: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """``g++``, ``clang++-19`` or ``zig c++``."""
+        return "zig c++" if self.family == "zig" else Path(self.command[0]).name
+
+    @property
+    def identity(self) -> str:
+        """What a cached build depends on: the command, its version, the flags."""
+        return "\n".join((*self.command, self.version, *self.flags))
+
+    @property
+    def flags_hash(self) -> str:
+        """Eight hexadecimal digits that change with the flags."""
+        return hashlib.sha256(" ".join(self.flags).encode()).hexdigest()[:8]
+
+    def build(
+        self, folder: Path, sources: Sequence[str], output: str, options: Sequence[str] = ()
+    ) -> subprocess.CompletedProcess[str]:
+        """Compile ``sources`` of ``folder`` into the shared library ``output`` there.
+
+        The completed process tells of failure: nothing is raised for a source that is wrong.
+        """
+        link = ["-shared", "-Wl,-z,defs"]
+        if self.family == "zig":
+            # Linking with `zig c++` would first build the whole C++ library; nothing needs it.
+            objects = [f"{source}.o" for source in sources]
+            done = None
+            for source, compiled in zip(sources, objects, strict=True):
+                include = [option for option in options if option.startswith("-I")]
+                done = _run(
+                    [*self.command, *self.flags, *include, "-c", source, "-o", compiled], folder
+                )
+                if done.returncode != 0:
+                    return done
+            link += ["-nostdlib", *objects, *(o for o in options if not o.startswith("-I"))]
+            return _run([*self.command[:-1], "cc", *link, "-lc", "-lm", "-o", output], folder)
+        command = [*self.command, *self.flags, *sources, *options, *link, "-lm", "-o", output]
+        return _run(command, folder)
+
+
+def _run(command: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, "LC_ALL": "C"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+
+
+@cache
+def find_compiler(wanted: str | None = None) -> Compiler:
+    """The first compiler that works, or ``wanted`` and no other.
+
+    Tried in order: ``$PYTEST_GEMM_CXX``, ``$CXX``, g++, clang++, c++, ``python -m ziglang c++``.
+    Each is tried once per process. Raises BackendError where none works.
+    """
+    if wanted is not None:
+        return _probe_named(wanted, "asked for")
+    if named := os.environ.get("PYTEST_GEMM_CXX"):
+        return _probe_named(named, "named in PYTEST_GEMM_CXX")
+    failures = []
+    for command in _candidates():
+        try:
+            return _probe(command)
+        except BackendError as error:
+            failures.append(str(error))
+    tried = (
+        "; ".join(failures) or "g++, clang++ and c++ are not on the PATH, ziglang is not installed"
+    )
+    raise BackendError(f"no C++ compiler works here ({tried}): {_ADVICE}")
+
+
+def _candidates() -> Iterator[tuple[str, ...]]:
+    for command in (os.environ.get("CXX", ""), "g++", "clang++", "c++"):
+        words = tuple(shlex.split(command))
+        if words and shutil.which(words[0]):
+            yield words
+    if importlib.util.find_spec("ziglang"):
+        yield (sys.executable, "-m", "ziglang", "c++")
+
+
+def _probe_named(command: str, where: str) -> Compiler:
+    words = tuple(shlex.split(command))
+    if not words or not shutil.which(words[0]):
+        raise BackendError(f"the C++ compiler {command!r} {where} does not exist: {_ADVICE}")
+    return _probe(words)
+
+
+@cache
+def _probe(command: tuple[str, ...]) -> Compiler:
+    """Compile a tiny library. Raises BackendError where that fails."""
+    command = (str(Path(shutil.which(command[0]) or command[0]).absolute()), *command[1:])
+    try:
+        answer = _run([*command, "--version"], Path(tempfile.gettempdir()))
+    except OSError as error:
+        raise BackendError(f"{shlex.join(command)}: {error.strerror}") from error
+    version = answer.stdout.partition("\n")[0].strip()
+    family: Family = "gcc"
+    if "ziglang" in command or "zig" in Path(command[0]).name:
+        family = "zig"
+    elif "clang" in answer.stdout.lower():
+        family = "clang"
+    with tempfile.TemporaryDirectory(prefix="pytest-gemm-") as name:
+        folder = Path(name)
+        (folder / "probe.cpp").write_text(_PROBE)
+        log = answer.stdout
+        for flags in _flag_sets(family):
+            compiler = Compiler(command, version, family, flags)
+            done = compiler.build(folder, ["probe.cpp"], "probe.so")
+            if done.returncode == 0:
+                return compiler
+            log = done.stdout
+    reason = next((line for line in log.splitlines() if "error" in line), log.partition("\n")[0])
+    raise BackendError(f"{shlex.join(command)} cannot build a library: {reason.strip()}")
+
+
+def _flag_sets(family: Family) -> Iterator[tuple[str, ...]]:
+    march = instruction_set()
+    if family == "zig":
+        march = march.replace("x86-64", "x86_64").replace("-v", "_v")
+    target = (f"-march={march}",) if platform.machine() == "x86_64" else ("-mcpu=native",)
+    yield (*_COMMON, *_FAMILY[family], *target)
+    optional = {"-fstack-clash-protection", "-fno-finite-loops", "-fno-plt"}
+    yield (*(f for f in _COMMON if f not in optional), *_FAMILY[family], *target)

@@ -1,0 +1,192 @@
+"""Calls into the C++ runtime: loading libraries, packing arguments, launching."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pytest_gemm.backends.base import Argument, LaunchConfig, Matrix
+from pytest_gemm.backends.host.faults import KINDS, Report, kernel_fault
+from pytest_gemm.backends.host.memory import HostBuffer
+from pytest_gemm.errors import BackendError, CompileError
+from pytest_gemm.problem import ITEMSIZE
+
+MAX_THREADS = 1024
+MAX_SHARED = 227 * 1024
+
+
+class _Parameter(ctypes.Structure):
+    """``pytest_gemm::Parameter`` of ``abi.h``."""
+
+    _fields_ = [
+        ("kind", ctypes.c_char),
+        ("pointee_kind", ctypes.c_char),
+        ("pointee_size", ctypes.c_uint16),
+        ("size", ctypes.c_uint32),
+    ]
+
+
+class _Kernel(ctypes.Structure):
+    """``pytest_gemm::Kernel`` of ``abi.h``."""
+
+    _fields_ = [
+        ("parameter_count", ctypes.c_uint32),
+        ("parameters", ctypes.POINTER(_Parameter)),
+        ("run_threads", ctypes.c_void_p),
+        ("shared_variables", ctypes.c_void_p),
+    ]
+
+
+class _Launch(ctypes.Structure):
+    """``pytest_gemm::Launch`` of ``launch.cpp``."""
+
+    _fields_ = [
+        ("grid", ctypes.c_uint32 * 3),
+        ("block", ctypes.c_uint32 * 3),
+        ("shared_bytes", ctypes.c_uint32),
+        ("launches", ctypes.c_uint32),
+        ("timeout", ctypes.c_double),
+        ("arguments", ctypes.POINTER(ctypes.c_void_p)),
+    ]
+
+
+_launching = threading.Lock()
+"""Shared memory and the runtime's state are static: one launch at a time in a process."""
+
+
+class Runtime:
+    """The loaded runtime library."""
+
+    def __init__(self, path: Path) -> None:
+        self._library = ctypes.CDLL(str(path))
+        self._launch = self._library.pytest_gemm_launch
+        self._launch.argtypes = [
+            ctypes.POINTER(_Kernel),
+            ctypes.POINTER(_Launch),
+            ctypes.POINTER(Report),
+            ctypes.POINTER(ctypes.c_double),
+        ]
+        self._printed = self._library.pytest_gemm_printed
+        self._printed.restype = ctypes.c_size_t
+        self._printed.argtypes = [ctypes.POINTER(ctypes.c_void_p)]
+
+    def launch(
+        self,
+        kernel: LoadedKernel,
+        config: LaunchConfig,
+        values: Sequence[Any],
+        launches: int,
+        timeout: float,
+        describe_address: Callable[[int], str],
+    ) -> float:
+        """The CPU seconds of all launches. Raises KernelFault, BackendError."""
+        pointers = (ctypes.c_void_p * max(len(values), 1))()
+        for index, value in enumerate(values):
+            pointers[index] = ctypes.addressof(value)
+        request = _Launch(config.grid, config.block, config.shared_mem, launches, timeout, pointers)
+        report, seconds, text = Report(), ctypes.c_double(), ctypes.c_void_p()
+        with _launching:
+            outcome = self._launch(kernel.handle, request, report, seconds)
+            length = self._printed(text)
+            printed = ctypes.string_at(text, length) if length else b""
+        if printed:
+            sys.stdout.write(printed.decode(errors="replace"))
+        if outcome < 0:
+            raise BackendError("no memory for the stacks of a block's threads")
+        if outcome > 0:
+            if KINDS[report.fault] == "interrupted":
+                raise KeyboardInterrupt
+            raise kernel_fault(report, timeout, describe_address)
+        return seconds.value
+
+
+class LoadedKernel:
+    """A kernel's library, and what it says of its parameters."""
+
+    def __init__(self, path: Path) -> None:
+        entry = ctypes.CDLL(str(path)).pytest_gemm_kernel
+        entry.restype = ctypes.POINTER(_Kernel)
+        self.handle = entry()
+        kernel = self.handle.contents
+        self.parameters = [kernel.parameters[i] for i in range(kernel.parameter_count)]
+
+    def pack(self, arguments: Sequence[Argument], where: str) -> list[Any]:
+        """The arguments as C values. Raises CompileError where they do not fit."""
+        wanted = len(self.parameters)
+        if len(arguments) != wanted:
+            raise CompileError(
+                f"{where} takes {wanted} arguments and was given {len(arguments)}: "
+                "list them in `args`"
+            )
+        pairs = enumerate(zip(self.parameters, arguments, strict=True), start=1)
+        return [_pack(p, argument, f"parameter {i} of {where}") for i, (p, argument) in pairs]
+
+
+def _pack(parameter: _Parameter, argument: Argument, where: str) -> Any:
+    kind = parameter.kind.decode()
+    if isinstance(argument, Matrix):
+        return _pack_matrix(parameter, argument, where)
+    if kind in "iub" and isinstance(argument, int):
+        return _pack_integer(parameter, argument, where)
+    if kind == "f" and parameter.size in (4, 8):
+        return (ctypes.c_float if parameter.size == 4 else ctypes.c_double)(argument)
+    given = "an integer" if isinstance(argument, int) else "a floating-point number"
+    raise CompileError(f"{where} is {_type_name(parameter)}, not {given}")
+
+
+def _pack_matrix(parameter: _Parameter, matrix: Matrix, where: str) -> Any:
+    if parameter.kind != b"p":
+        raise CompileError(f"{where} is {_type_name(parameter)}, not a pointer to a matrix")
+    pointee = parameter.pointee_kind.decode()
+    fits = pointee == "f" and parameter.pointee_size == ITEMSIZE[matrix.dtype]
+    if pointee not in "sv" and not fits:  # structs are vectors such as float4
+        raise CompileError(f"{where} is {_type_name(parameter)}, not a pointer to {matrix.dtype}")
+    buffer = matrix.buffer
+    assert isinstance(buffer, HostBuffer)
+    return ctypes.c_void_p(buffer.address + matrix.offset)
+
+
+def _pack_integer(parameter: _Parameter, value: int, where: str) -> Any:
+    kind, bits = parameter.kind.decode(), 8 * parameter.size
+    low = -(1 << bits - 1) if kind == "i" else 0
+    high = {"i": (1 << bits - 1) - 1, "u": (1 << bits) - 1, "b": 1}[kind]
+    if not low <= value <= high:
+        raise CompileError(f"{where} is {_type_name(parameter)}, which cannot hold {value}")
+    types: dict[int, Any] = {
+        1: ctypes.c_int8,
+        2: ctypes.c_int16,
+        4: ctypes.c_int32,
+        8: ctypes.c_int64,
+    }
+    return types[parameter.size](value)
+
+
+def _type_name(parameter: _Parameter) -> str:
+    if parameter.kind == b"p":
+        pointee = _scalar_name(parameter.pointee_kind.decode(), parameter.pointee_size)
+        return f"a pointer to {pointee}"
+    return _scalar_name(parameter.kind.decode(), parameter.size)
+
+
+def _scalar_name(kind: str, size: int) -> str:
+    names = {"b": "bool", "s": "a struct", "v": "void", "p": "a pointer"}
+    if kind in names:
+        return names[kind]
+    return f"{ {'i': 'int', 'u': 'uint', 'f': 'float'}[kind] }{8 * size}"
+
+
+def check_config(config: LaunchConfig) -> None:
+    """Raise BackendError for a launch that no GPU would take either."""
+    x, y, z = config.block
+    if min(*config.block, *config.grid) < 1:
+        raise BackendError(f"grid {config.grid} and block {config.block} must be at least 1")
+    if x * y * z > MAX_THREADS:
+        raise BackendError(f"block {config.block} has {x * y * z} threads, at most {MAX_THREADS}")
+    if not 0 <= config.shared_mem <= MAX_SHARED:
+        raise BackendError(
+            f"{config.shared_mem} bytes of dynamic shared memory, at most {MAX_SHARED}"
+        )
