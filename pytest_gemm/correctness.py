@@ -122,6 +122,7 @@ def check_timed(
     worst = 0.0
     for bits, observation in results.items():
         if verified and bits == verified.digest:
+            worst = max(worst, verified.worst)
             continue
         result = check_bounds(problem, data, observation.after)
         if isinstance(result, Mismatch):

@@ -1,0 +1,254 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pytest_gemm import comparison, correctness
+from pytest_gemm.comparison import digest
+from pytest_gemm.correctness import (
+    FILL,
+    Agreement,
+    check_exactly,
+    check_timed,
+    exact_problems,
+)
+from pytest_gemm.device import NAN_BITS, Workspace
+from pytest_gemm.errors import KernelFault, WrongResultError
+from pytest_gemm.matrices import integer_range, operands
+from pytest_gemm.problem import Problem
+from tests.memory_backend import MemoryBackend, launching, surroundings, view
+
+RECTANGLE = Problem.parse("37x35x33")
+SCALED = replace(RECTANGLE, alpha=2.0, beta=-1.0)
+EVERYTHING = ("alpha", "beta"), ("lda", "ldb", "ldc")
+
+
+@pytest.fixture
+def backend():
+    backend = MemoryBackend()
+    yield backend
+    assert backend.buffers == [], "memory was not freed"
+
+
+def solve(problem):
+    """A right kernel for the problem, in float32 and in an order of its own."""
+
+    def run(workspace):
+        A, B, C = (view(workspace.matrix(name)) for name in "ABC")
+        if problem.op == "add":
+            C[...] = A + B
+        else:
+            product = np.float32(problem.alpha) * (A @ B)
+            C[...] = product + np.float32(problem.beta) * C if problem.beta else product
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "problem", exact_problems("gemm", *EVERYTHING) + exact_problems("add", (), EVERYTHING[1])
+)
+def test_a_right_kernel_passes_the_whole_suite(problem, backend):
+    assert integer_range(problem) == 8
+    agreement = check_exactly(solve(problem), backend, problem, 7, kernel="right")
+    assert (agreement.check, agreement.problem, agreement.worst) == ("exact", problem.id, 0)
+    assert agreement.digest.startswith("sha256:")
+
+
+def test_what_the_suite_holds():
+    suite = exact_problems("gemm")
+    assert all(p.alpha == 1 and p.beta == 0 and p.ld("A") == p.K for p in suite)
+    assert any(p.M != p.N != p.K != p.M for p in suite)
+    for tile in (16, 32):
+        assert any(p.M % tile and p.N % tile and p.K % tile for p in suite)
+        # A grid with swapped axes leaves columns, and rows, unwritten.
+        assert any(tile < p.M and -(-p.M // tile) * tile < p.N for p in suite)
+        assert any(tile < p.N and -(-p.N // tile) * tile < p.M for p in suite)
+    assert any(p.K % 16 == 0 and p.K // 16 % 2 for p in suite)
+    for size in ("M", "N", "K"):
+        assert any(getattr(p, size) == 1 and p.M * p.N * p.K > 1 for p in suite)
+    assert Problem("gemm", 1, 1, 1) in suite
+    assert any(p.M % 64 == p.N % 64 == p.K % 64 == 0 and p.M != p.N != p.K for p in suite)
+    assert sum(p.M * p.N * p.K for p in suite) < 2.2e6
+
+
+def test_what_a_kernel_takes_is_varied():
+    plain = exact_problems("gemm")
+    scaled = exact_problems("gemm", ("alpha", "beta"))
+    assert scaled[: len(plain)] == plain
+    assert {(p.alpha, p.beta) for p in scaled[len(plain) :]} == {(2, -1)}
+    assert {(p.alpha, p.beta) for p in exact_problems("gemm", ("alpha",))} == {(1, 0), (2, 0)}
+    assert {(p.alpha, p.beta) for p in exact_problems("gemm", ("beta",))} == {(1, 0), (1, -1)}
+    padded = exact_problems("gemm", (), ("lda", "ldb", "ldc"))[len(plain) :]
+    assert padded
+    for problem in padded:
+        paddings = {problem.ld(n) - problem.shapes[n][1] for n in "ABC"}
+        assert min(paddings) > 0
+        assert len(paddings) == 3
+        assert {problem.ld(n) % 4 for n in "ABC"} == {0}
+    (only_c, _) = exact_problems("gemm", (), ("ldc",))[len(plain) :]
+    assert (only_c.lda, only_c.ldb) == (0, 0)
+    assert only_c.ld("C") > only_c.N
+
+
+def recording(seen, problem):
+    def run(workspace):
+        seen.append(view(workspace.matrix("C")).copy())
+        solve(problem)(workspace)
+
+    return run
+
+
+def test_without_beta_c_holds_nan_and_then_a_finite_number(backend):
+    seen = []
+    check_exactly(recording(seen, RECTANGLE), backend, RECTANGLE, kernel="right")
+    nans, numbers = seen
+    assert (nans.view(np.uint32) == NAN_BITS).all()
+    assert (numbers == FILL).all()
+
+
+def test_with_beta_c_holds_its_operand_both_times(backend):
+    seen = []
+    check_exactly(recording(seen, SCALED), backend, SCALED, 3, kernel="right")
+    C = operands(SCALED, 3, "integers").C
+    assert len(seen) == 2
+    assert all(np.array_equal(old, C) for old in seen)
+
+
+def test_a_result_that_is_right_once_is_not_enough(backend):
+    """Whatever the first launch leaves must not help the second."""
+
+    def adds_to_what_is_not_nan(A, B, C):
+        C[...] = A @ B + np.where(np.isnan(C), 0, C)
+
+    with pytest.raises(WrongResultError, match="accumulated into the old C"):
+        check_exactly(launching(adds_to_what_is_not_nan), backend, RECTANGLE, kernel="k")
+
+
+def test_faults_pass_through_and_memory_is_freed(backend):
+    def run(workspace):
+        raise KernelFault("timeout", "took too long")
+
+    with pytest.raises(KernelFault, match="took too long"):
+        check_exactly(run, backend, RECTANGLE, kernel="k")
+
+
+def timed(run, backend, problem=RECTANGLE, **rest):
+    data = operands(problem)
+    with Workspace(backend, problem) as workspace:
+        workspace.load(data)
+        return check_timed(run, workspace, data, kernel="k", **rest)
+
+
+@pytest.mark.parametrize(
+    "problem", [RECTANGLE, SCALED, replace(RECTANGLE, ldc=50), Problem.parse("37x35", "add")]
+)
+def test_a_right_kernel_agrees_on_timed_data(problem, backend):
+    agreement = timed(solve(problem), backend, problem)
+    assert agreement.check == "timed"
+    assert 0 <= agreement.worst < 1
+    assert agreement.digest.startswith("sha256:")
+    assert timed(solve(problem), backend, problem) == agreement
+
+
+def test_the_digest_is_that_of_c(backend):
+    data = operands(RECTANGLE)
+    assert timed(solve(RECTANGLE), backend).digest == digest(data.A @ data.B)
+
+
+def wrong_text(run, backend, problem=RECTANGLE, **rest):
+    with pytest.raises(WrongResultError) as caught:
+        timed(run, backend, problem, **rest)
+    return str(caught.value)
+
+
+def one_wrong(workspace):
+    solve(RECTANGLE)(workspace)
+    view(workspace.matrix("C"))[20, 30] += 1
+
+
+def test_a_wrong_element_of_timed_data_is_named(backend):
+    first, *rest = wrong_text(one_wrong, backend).splitlines()
+    assert first.startswith("k on 37x35x33: 1 of 1295 elements of C wrong, first C[20, 30] = ")
+    assert "  wrong rows of C: 20" in rest
+    assert "  wrong columns of C: 30" in rest
+    assert rest[-1] == "  operands: uniform in [-1, 1), as they are timed"
+
+
+def test_a_large_c_is_judged_by_sums_and_sampled_rows(backend, monkeypatch):
+    monkeypatch.setattr(comparison, "FULL_LIMIT", 0)
+    monkeypatch.setattr(comparison, "SAMPLED_ROWS", 1)
+    monkeypatch.setattr(correctness, "DIAGNOSED", 0)
+    assert timed(solve(RECTANGLE), backend).worst < 1
+    first, *rest = wrong_text(one_wrong, backend).splitlines()
+    assert first.startswith("k on 37x35x33: 1 of 35 column sums of C wrong, first column 30: ")
+    assert "  wrong rows of C: 20" in rest
+
+
+def test_writes_elsewhere_fail_on_timed_data(backend):
+    def run(workspace):
+        solve(RECTANGLE)(workspace)
+        surroundings(workspace.matrix("C"))[37 * 35 + 8] = 1
+
+    assert wrong_text(run, backend).startswith(
+        "k on 37x35x33: 1 element written past the end of C, first 8 elements away"
+    )
+
+
+def test_an_overwritten_operand_fails_and_is_renewed(backend):
+    def run(workspace):
+        solve(RECTANGLE)(workspace)
+        view(workspace.matrix("B"))[0, 0] = 5
+
+    assert wrong_text(run, backend) == (
+        "k on 37x35x33: 1 element of B overwritten, first B[0, 0] (C itself is right)\n"
+        "  operands: uniform in [-1, 1), as they are timed"
+    )
+
+
+def wobbling():
+    """A kernel whose last bits change with every launch."""
+    launches = iter(range(100))
+
+    def run(workspace):
+        solve(RECTANGLE)(workspace)
+        view(workspace.matrix("C"))[3, 4] *= np.float32(1 + next(launches) * 2.0**-23)
+
+    return run
+
+
+def test_other_bits_in_the_second_launch_fail(backend):
+    text = wrong_text(wobbling(), backend)
+    assert text.startswith("k on 37x35x33: two launches differ in the bits of 1 of 1295 elements")
+    assert "deterministic = false" in text
+
+
+def test_other_bits_are_fine_where_they_are_declared(backend):
+    agreement = timed(wobbling(), backend, deterministic=False)
+    assert agreement.digest == ""
+    assert timed(wobbling(), backend, deterministic=False, verified=agreement) == agreement
+
+
+def test_bits_that_changed_since_they_were_verified_fail(backend):
+    verified = timed(solve(RECTANGLE), backend)
+    assert timed(solve(RECTANGLE), backend, verified=verified) == verified
+
+    def drifted(workspace):
+        solve(RECTANGLE)(workspace)
+        C = view(workspace.matrix("C"))
+        C[3, 4] = np.nextafter(C[3, 4], np.float32(9))
+
+    text = wrong_text(drifted, backend, verified=verified)
+    assert "C has other bits than an earlier launch on the same data" in text
+    assert verified.digest in text
+
+
+def test_verified_bits_are_not_compared_again(backend, monkeypatch):
+    verified = timed(solve(RECTANGLE), backend)
+    monkeypatch.setattr(correctness, "check_bounds", lambda *_: pytest.fail("compared again"))
+    assert timed(solve(RECTANGLE), backend, verified=verified) == verified
+
+
+def test_a_wrong_c_after_timing_is_diagnosed(backend):
+    verified = Agreement("timed", RECTANGLE.id, "sha256:0")
+    text = wrong_text(lambda workspace: None, backend, verified=verified)
+    assert "never written: all over C" in text.splitlines()[0]
