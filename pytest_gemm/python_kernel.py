@@ -119,7 +119,8 @@ def _parameters(
     result = []
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind is not parameter.POSITIONAL_OR_KEYWORD:
-            reader.fail(f"{title} takes {parameter}: a kernel's parameters are plain names")
+            form = parameter.replace(annotation=parameter.empty)
+            reader.fail(f"{title} takes {form}: a kernel's parameters are plain names")
         if parameter.name not in allowed:
             reader.fail(
                 f"parameter {parameter.name!r} of {title} is none of {', '.join(allowed)}: "

@@ -73,18 +73,19 @@ class _Loader:
     def load_folder(self, folder: Path) -> None:
         claimed: set[Path] = set()
         for sidecar in sorted(folder.glob("*" + SIDECAR_SUFFIX)):
-            claimed |= self._load_sidecar(sidecar)
+            claimed |= self._load_sidecar(sidecar, self.errors)
         for path in sorted(folder.glob("*.cu")):
             self._load_cu(path, must_declare=False, claimed=path.resolve() in claimed)
 
     def load_file(self, path: Path) -> None:
         if path.name.endswith(SIDECAR_SUFFIX):
-            self._load_sidecar(path)
+            self._load_sidecar(path, self.errors)
             return
-        claimed = False
+        broken: list[SpecError] = []
+        claimed: set[Path] = set()
         for sidecar in sorted(path.parent.glob("*" + SIDECAR_SUFFIX)):
-            claimed |= path.resolve() in self._load_sidecar(sidecar, only=path)
-        self._load_cu(path, must_declare=True, claimed=claimed)
+            claimed |= self._load_sidecar(sidecar, broken, only=path)
+        self._load_cu(path, must_declare=True, claimed=path.resolve() in claimed, broken=broken)
 
     def load_module(self, module: ModuleType) -> None:
         for function in vars(module).values():
@@ -143,14 +144,19 @@ class _Loader:
                 return
             ancestor = by_name.get(ancestor.derived_from)
 
-    def _load_cu(self, path: Path, *, must_declare: bool, claimed: bool) -> None:
+    def _load_cu(
+        self, path: Path, *, must_declare: bool, claimed: bool, broken: Sequence[SpecError] = ()
+    ) -> None:
+        """Load a source; ``broken`` are errors of sidecars that may have declared it."""
         display = self._display(path)
         if not self._is_new(path):
             return
         try:
             source = self._read(path, display)
             tables = read_front_matter(source, display)
-            if not tables and not claimed:
+            if not tables and not claimed and broken:
+                self.errors.extend(broken)
+            elif not tables and not claimed:
                 _reject_undeclared(source, display, must_declare=must_declare)
         except SpecError as error:
             self.errors.append(error)
@@ -176,15 +182,20 @@ class _Loader:
             except SpecError as error:
                 self.errors.append(error)
 
-    def _load_sidecar(self, sidecar: Path, only: Path | None = None) -> set[Path]:
-        """Load the tables (for one source, if given); returns the sources that they name."""
+    def _load_sidecar(
+        self, sidecar: Path, errors: list[SpecError], only: Path | None = None
+    ) -> set[Path]:
+        """Load the tables (for one source, if given); returns the sources that they name.
+
+        A file that cannot be read at all goes to ``errors``.
+        """
         display = self._display(sidecar)
         claimed: set[Path] = set()
         try:
             tables = read_sidecar(self._read(sidecar, display), display)
         except SpecError as error:
             if self._is_new(sidecar):
-                self.errors.append(error)
+                errors.append(error)
             return claimed
         sources = [self._sidecar_source(sidecar, table) for table in tables]
         for table, path in zip(tables, sources, strict=True):
