@@ -21,7 +21,7 @@ ODD_CUT = 4.0
 """A session further than this many standard deviations from the centre is left out."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Estimate:
     """A distribution of seconds per launch, described.
 

@@ -14,7 +14,7 @@ EPOCH_KEYS = ("compiler", "flags", "runtime", "driver", "cuda", "nvrtc", "cupy",
 """The parts of an environment that change what a kernel compiles to or how it is launched."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Session:
     """One benchmark as one process measured it.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -19,11 +20,14 @@ FORMAT = 1
 """History. 1: first."""
 
 Json = dict[str, Any]
+Check = Callable[[Any], Any]
+"""Returns the value as it is kept, or raises UnusableError: "is -1, not ..."."""
 
 MIGRATIONS: dict[int, Callable[[Json], Json]] = {}
 """From a format to the next: takes and returns a whole file, without its ``format``."""
 
 _DIGITS = 7
+_HUGE = 2**63
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?Z")
 _SHA256 = re.compile(r"(?:[0-9a-f]{64})?")
 
@@ -38,25 +42,24 @@ class UnusableError(Exception):
 
 def read_sessions(text: str) -> tuple[str, str, list[Session]]:
     """Device, kernel, and the sessions in the file's order: newest first."""
-    data = _file(text, ("device", "kernel", "sessions"))
-    device, kernel = _text("device", data["device"]), _text("kernel", data["kernel"])
+    data = _checked("the file", _loaded(text), _SESSION_FILE)
+    device, kernel = data["device"], data["kernel"]
     sessions = [
         _session(f"sessions[{i}]", entry, device, kernel)
-        for i, entry in enumerate(_list("sessions", data["sessions"]))
+        for i, entry in enumerate(data["sessions"])
     ]
     return device, kernel, _distinct(sessions)
 
 
 def read_facts(text: str) -> tuple[str, dict[tuple[str, int, str], Fact]]:
     """Kernel, and its facts by key."""
-    data = _file(text, ("facts", "kernel"))
-    kernel = _text("kernel", data["kernel"])
+    data = _checked("the file", _loaded(text), _FACT_FILE)
     facts: dict[tuple[str, int, str], Fact] = {}
-    for i, entry in enumerate(_list("facts", data["facts"])):
-        fact = _fact(f"facts[{i}]", entry, kernel)
+    for i, entry in enumerate(data["facts"]):
+        fact = _fact(f"facts[{i}]", entry, data["kernel"])
         if facts.setdefault(fact.key, fact) != fact:
             raise UnusableError(f"facts[{i}] contradicts another fact of {fact.benchmark}")
-    return kernel, facts
+    return data["kernel"], facts
 
 
 def write_sessions(device: str, kernel: str, sessions: Iterable[Session]) -> str:
@@ -109,13 +112,15 @@ def fact_line(fact: Fact) -> str:
 
 def checked_session(session: Session) -> Session:
     """The session as it will be read back. Raises UnusableError where it would not be."""
-    device, kernel = _text("device", session.device), _text("kernel", session.kernel)
-    return _session("session", _reread(session_line, session), device, kernel)
+    names = {"device": session.device, "kernel": session.kernel}
+    _checked("session", names, {"device": _text, "kernel": _text})
+    return _session("session", _reread(session_line, session), session.device, session.kernel)
 
 
 def checked_fact(fact: Fact) -> Fact:
     """The fact as it will be read back. Raises UnusableError where it would not be."""
-    return _fact("fact", _reread(fact_line, fact), _text("kernel", fact.kernel))
+    _checked("fact", {"kernel": fact.kernel}, {"kernel": _text})
+    return _fact("fact", _reread(fact_line, fact), fact.kernel)
 
 
 def _reread(line: Callable[[Any], str], record: Session | Fact) -> Any:
@@ -146,16 +151,16 @@ def _rounded(seconds: float) -> float:
 # Reading
 
 
-def _file(text: str, keys: Sequence[str]) -> Json:
+def _loaded(text: str) -> Json:
     try:
-        data = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
+        data = json.loads(text, object_pairs_hook=_unique_keys)
     except json.JSONDecodeError as error:
         raise UnusableError(f"it is not JSON ({error.msg} in line {error.lineno})") from None
     except (ValueError, RecursionError) as error:
         raise UnusableError(f"it is not JSON ({error})") from None
     if not isinstance(data, dict):
         raise UnusableError("it is not a JSON object")
-    return _keys("the file", _migrated(data), keys)
+    return _migrated(data)
 
 
 def _migrated(data: Json) -> Json:
@@ -179,13 +184,8 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> Json:
     return found
 
 
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a number that can be stored")
-
-
 def _session(where: str, data: Any, device: str, kernel: str) -> Session:
-    _keys(where, data, _SESSION)
-    value = {key: check(f"{where}.{key}", data[key]) for key, check in _SESSION.items()}
+    value = _checked(where, data, _SESSION)
     estimate = Estimate(*(value.pop(key) for key in ("n", *_ESTIMATE)))
     if not estimate.low <= estimate.median <= estimate.high:
         raise UnusableError(f"{where}.median does not lie between low and high")
@@ -205,113 +205,120 @@ def _distinct(sessions: Iterable[Session]) -> list[Session]:
 
 
 def _fact(where: str, data: Any, kernel: str) -> Fact:
-    _keys(where, data, _FACT)
-    return Fact(kernel, **{key: check(f"{where}.{key}", data[key]) for key, check in _FACT.items()})
+    return Fact(kernel, **_checked(where, data, _FACT))
 
 
-def _keys(where: str, data: Any, keys: Iterable[str]) -> Json:
+def _checked(where: str, data: Any, checks: Mapping[str, Check]) -> Json:
+    """Every key that has a check, and no other, each with its value checked."""
     if not isinstance(data, dict):
         raise UnusableError(f"{where} is {_shown(data)}, not an object")
-    expected = set(keys)
-    for key in sorted(expected - data.keys()):
-        raise UnusableError(f"{where} lacks {key!r}")
-    for key in sorted(data.keys() - expected):
-        raise UnusableError(f"{where} has the unknown key {_shown(key)}")
-    return data
+    if data.keys() != checks.keys():
+        for key in sorted(checks.keys() - data.keys()):
+            raise UnusableError(f"{where} lacks {key!r}")
+        for key in sorted(data.keys() - checks.keys()):
+            raise UnusableError(f"{where} has the unknown key {_shown(key)}")
+    return {key: _field(where, key, data[key], check) for key, check in checks.items()}
 
 
-def _list(where: str, value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise UnusableError(f"{where} is {_shown(value)}, not a list")
-    return value
-
-
-def _text(where: str, value: Any) -> str:
-    if not isinstance(value, str) or not value or not value.isprintable():
-        raise UnusableError(f"{where} is {_shown(value)}, not a printable text")
-    return value
-
-
-def _optional_text(where: str, value: Any) -> str | None:
-    return None if value is None else _text(where, value)
-
-
-def _date(where: str, value: Any) -> str:
+def _field(where: str, key: str, value: Any, check: Check) -> Any:
     try:
-        if _DATE.fullmatch(_text(where, value)):
+        return check(value)
+    except UnusableError as error:
+        raise UnusableError(f"{where}: {key} {error}") from None
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise UnusableError(f"is {_shown(value)}, not a list")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value or not value.isprintable():
+        raise UnusableError(f"is {_shown(value)}, not a printable text")
+    return value
+
+
+def _optional_text(value: Any) -> str | None:
+    return None if value is None else _text(value)
+
+
+def _date(value: Any) -> str:
+    if isinstance(value, str) and _DATE.fullmatch(value):
+        with suppress(ValueError):
             datetime.fromisoformat(value)
-            return str(value)
-    except ValueError:
-        pass
-    raise UnusableError(f"{where} is {_shown(value)}, not a UTC date such as 2025-01-31T23:59:59Z")
+            return value
+    raise UnusableError(f"is {_shown(value)}, not a UTC date such as 2025-01-31T23:59:59Z")
 
 
-def _sha256(where: str, value: Any) -> str:
+def _sha256(value: Any) -> str:
     if not isinstance(value, str) or not _SHA256.fullmatch(value):
-        raise UnusableError(f"{where} is {_shown(value)}, not a SHA-256")
+        raise UnusableError(f"is {_shown(value)}, not a SHA-256")
     return value
 
 
-def _whole(where: str, value: Any, least: int = -(2**63)) -> int:
-    if type(value) is not int or not least <= value < 2**63:
-        raise UnusableError(f"{where} is {_shown(value)}, not a usable whole number")
+def _whole(value: Any) -> int:
+    if type(value) is not int or not abs(value) < _HUGE:
+        raise UnusableError(f"is {_shown(value)}, not a usable whole number")
     return value
 
 
-def _count(where: str, value: Any) -> int:
-    return _whole(where, value, least=1)
+def _count(value: Any) -> int:
+    if _whole(value) < 1:
+        raise UnusableError(f"is {_shown(value)}: a count is at least 1")
+    return int(value)
 
 
-def _number(where: str, value: Any) -> float:
-    if type(value) not in (int, float) or not abs(value) < 2**63:
-        raise UnusableError(f"{where} is {_shown(value)}, not a finite number")
+def _number(value: Any) -> float:
+    if type(value) not in (int, float) or not abs(value) < _HUGE:
+        raise UnusableError(f"is {_shown(value)}, not a finite number")
     return value  # type: ignore[no-any-return]
 
 
-def _deviation(where: str, value: Any) -> float:
-    seconds = float(_number(where, value))
+def _deviation(value: Any) -> float:
+    seconds = float(_number(value))
     if seconds < 0:
-        raise UnusableError(f"{where} is {_shown(value)}: a deviation is not negative")
+        raise UnusableError(f"is {_shown(value)}: a deviation is not negative")
     return seconds
 
 
-def _seconds(where: str, value: Any) -> float:
-    seconds = float(_number(where, value))
+def _seconds(value: Any) -> float:
+    seconds = float(_number(value))
     if seconds <= 0:
-        raise UnusableError(f"{where} is {_shown(value)}: seconds are above 0")
+        raise UnusableError(f"is {_shown(value)}: seconds are above 0")
     return seconds
 
 
-def _deciles(where: str, value: Any) -> tuple[float, ...]:
-    seconds = tuple(_seconds(where, entry) for entry in _list(where, value))
+def _deciles(value: Any) -> tuple[float, ...]:
+    seconds = tuple(_seconds(entry) for entry in _list(value))
     if len(seconds) != 9 or list(seconds) != sorted(seconds):
-        raise UnusableError(f"{where} is not nine rising numbers")
+        raise UnusableError("is not nine rising numbers")
     return seconds
 
 
-def _plain(where: str, value: Any, depth: int = 4) -> Any:
+def _plain(value: Any, depth: int = 4) -> Any:
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, list) and depth:
-        return [_plain(where, entry, depth - 1) for entry in value]
+        return [_plain(entry, depth - 1) for entry in value]
     if isinstance(value, dict) and depth:
-        return {_text(where, key): _plain(where, value[key], depth - 1) for key in value}
-    return _number(where, value)
+        return {_text(key): _plain(value[key], depth - 1) for key in value}
+    return _number(value)
 
 
-def _facts_of(where: str, value: Any) -> Json:
+def _mapping(value: Any) -> Json:
     if not isinstance(value, dict):
-        raise UnusableError(f"{where} is {_shown(value)}, not an object")
-    return {_text(where, key): _plain(f"{where}.{key}", value[key]) for key in value}
+        raise UnusableError(f"is {_shown(value)}, not an object")
+    return {_text(key): _plain(value[key]) for key in value}
 
 
-def _counters(where: str, value: Any) -> dict[str, float]:
-    return {key: _number(f"{where}.{key}", count) for key, count in _facts_of(where, value).items()}
+def _counters(value: Any) -> dict[str, float]:
+    return {key: _number(count) for key, count in _mapping(value).items()}
 
 
 def _shown(value: Any) -> str:
     """A short rendering on one line, of anything."""
-    if type(value) is int and abs(value) >= 2**63:
+    if type(value) is int and abs(value) >= _HUGE:
         return "a huge number"
     text = ascii(value) if isinstance(value, str | int | float | None) else type(value).__name__
     return text if len(text) <= 40 else f"{text[:36]}..."
@@ -319,14 +326,14 @@ def _shown(value: Any) -> str:
 
 _ESTIMATE = ("median", "low", "high", "mad", "deciles")
 
-_SESSION: dict[str, Callable[[str, Any], Any]] = {
+_SESSION: dict[str, Check] = {
     "benchmark": _text,
     "commit": _optional_text,
     "date": _date,
     "deciles": _deciles,
-    "environment": _facts_of,
+    "environment": _mapping,
     "high": _seconds,
-    "launch": _facts_of,
+    "launch": _mapping,
     "launches": _count,
     "low": _seconds,
     "mad": _deviation,
@@ -334,14 +341,17 @@ _SESSION: dict[str, Callable[[str, Any], Any]] = {
     "n": _count,
     "recipe": _text,
     "seed": _whole,
-    "settings": _facts_of,
+    "settings": _mapping,
     "source": _sha256,
 }
 
-_FACT: dict[str, Callable[[str, Any], Any]] = {
+_FACT: dict[str, Check] = {
     "benchmark": _text,
     "counters": _counters,
     "digest": _text,
     "recipe": _text,
     "seed": _whole,
 }
+
+_SESSION_FILE: dict[str, Check] = {"device": _text, "kernel": _text, "sessions": _list}
+_FACT_FILE: dict[str, Check] = {"facts": _list, "kernel": _text}

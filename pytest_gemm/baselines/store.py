@@ -69,7 +69,7 @@ class BaselineStore:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._queue = _Queue()
-        self._sessions: dict[Path, list[Session]] = {}
+        self._sessions: dict[Path, dict[str, list[Session]]] = {}
         self._facts: dict[Path, dict[tuple[str, int, str], Fact]] = {}
 
     # Reading
@@ -88,8 +88,8 @@ class BaselineStore:
 
     def series(self, device: str, kernel: str, benchmark: str) -> tuple[Series, ...]:
         """Every series of a benchmark; the one that was added to last comes last."""
-        sessions = self._device_sessions(self._device_path(device, kernel), device)
-        return grouped(s for s in sessions if s.benchmark == benchmark)
+        by_benchmark = self._device_sessions(self._device_path(device, kernel), device)
+        return grouped(by_benchmark.get(benchmark, ()))
 
     def reference(self, device: str, kernel: str, benchmark: str) -> Series | None:
         """The series that a new run is compared with: the one that was added to last.
@@ -105,7 +105,7 @@ class BaselineStore:
         found: set[str] = set()
         for path in self._device_files(device):
             try:
-                found.update(s.benchmark for s in self._device_sessions(path, device))
+                found.update(self._device_sessions(path, device))
             except BaselineError:
                 continue
         return tuple(sorted(found))
@@ -205,14 +205,14 @@ class BaselineStore:
         self._facts.clear()
         written: list[Path] = []
         refused: list[BaselineError] = []
-        for path, sessions in _by_path(queue.sessions, self._session_path).items():
+        for path, sessions in _grouped_by(queue.sessions, self._session_path).items():
             try:
                 written += self._write_sessions(path, sessions, queue.sources)
             except BaselineError as error:
                 refused.append(error)
                 self._queue.sessions += sessions
                 self._queue.sources |= queue.sources
-        for path, facts in _by_path(queue.facts, lambda f: self._exact_path(f.kernel)).items():
+        for path, facts in _grouped_by(queue.facts, lambda f: self._exact_path(f.kernel)).items():
             try:
                 written += self._write_facts(path, facts)
             except BaselineError as error:
@@ -252,9 +252,11 @@ class BaselineStore:
             return []
         return [_save(path, schema.write_facts(kernel, facts.values()).encode())]
 
-    def _device_sessions(self, path: Path, device: str) -> list[Session]:
+    def _device_sessions(self, path: Path, device: str) -> dict[str, list[Session]]:
+        """By benchmark, newest first."""
         if path not in self._sessions:
-            self._sessions[path] = self._read_sessions(path, device)
+            sessions = self._read_sessions(path, device)
+            self._sessions[path] = _grouped_by(sessions, lambda session: session.benchmark)
         return self._sessions[path]
 
     def _read_sessions(self, path: Path, device: str) -> list[Session]:
@@ -295,14 +297,15 @@ class BaselineStore:
 
 
 _Record = TypeVar("_Record")
+_Key = TypeVar("_Key")
 
 
-def _by_path(
-    records: Iterable[_Record], path_of: Callable[[_Record], Path]
-) -> dict[Path, list[_Record]]:
-    groups: dict[Path, list[_Record]] = {}
+def _grouped_by(
+    records: Iterable[_Record], key_of: Callable[[_Record], _Key]
+) -> dict[_Key, list[_Record]]:
+    groups: dict[_Key, list[_Record]] = {}
     for record in records:
-        groups.setdefault(path_of(record), []).append(record)
+        groups.setdefault(key_of(record), []).append(record)
     return groups
 
 
