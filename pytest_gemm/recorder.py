@@ -87,6 +87,7 @@ class Recorder:
         if self._closing.failed and exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
+    @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._closing is not None and self._closing.lines:
             terminalreporter.section(self._closing.title)

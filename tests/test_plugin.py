@@ -1,0 +1,233 @@
+"""Collection, fixtures and manners: what a project sees of the plugin beside a bench."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import KERNELS, TEST, Project
+
+KERNEL_FOLDER = Path(__file__).parent.parent / "kernels"
+
+
+@pytest.fixture
+def cuda_project(pytester: pytest.Pytester) -> pytest.Pytester:
+    """A project with two of the shipped kernels and the two-line test."""
+    pytester.makepyfile(test_kernels=TEST)
+    pytester.mkdir("kernels")
+    for name in ("naive.cu", "block_size.cu"):
+        pytester.path.joinpath("kernels", name).write_text((KERNEL_FOLDER / name).read_text())
+    return pytester
+
+
+def collected(result: pytest.RunResult) -> list[str]:
+    return [line.partition("[")[2].removesuffix("]") for line in result.outlines if "::" in line]
+
+
+def test_ids_are_by_name(cuda_project: pytest.Pytester) -> None:
+    ids = collected(cuda_project.runpytest("--collect-only", "-q"))
+    assert "naive-256x256x256-float32" in ids
+    assert "block_size[SIDE:16]-128x128x128-float32" in ids
+    assert len(ids) == 9
+
+
+@pytest.mark.parametrize(
+    ("expression", "count"),
+    [
+        ("naive-256x256x256-float32", 1),
+        ("block_size[SIDE:16]-128x128x128-float32", 1),
+        ("SIDE:1", 2),
+        ("naive", 3),
+        ("not naive", 6),
+    ],
+)
+def test_ids_can_be_selected(cuda_project: pytest.Pytester, expression: str, count: int) -> None:
+    result = cuda_project.runpytest("--collect-only", "-q", "-k", expression)
+    assert len(collected(result)) == count
+
+
+def test_the_marker_selects(cuda_project: pytest.Pytester) -> None:
+    cuda_project.makepyfile(test_other="def test_other(): pass")
+    result = cuda_project.runpytest("--collect-only", "-q", "-m", "gemm")
+    assert len(collected(result)) == 9
+
+
+def test_sizes_can_be_given(cuda_project: pytest.Pytester) -> None:
+    result = cuda_project.runpytest(
+        "--collect-only", "-q", "-k", "naive", "--gemm-size=64", "--gemm-size", "3x5x7"
+    )
+    assert collected(result) == ["naive-64x64x64-float32", "naive-3x5x7-float32"]
+
+
+def test_collection_imports_no_numpy_and_compiles_nothing(
+    cuda_project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cuda_project.makeconftest(
+        """
+        import sys
+        def pytest_unconfigure():
+            heavy = {"numpy", "scipy", "cupy", "subprocess"} & set(sys.modules)
+            assert heavy <= {"subprocess"}, heavy
+        """
+    )
+    cache = cuda_project.path / "cache"
+    monkeypatch.setenv("PYTEST_GEMM_CACHE", str(cache))
+    result = cuda_project.runpytest_subprocess("--collect-only", "-q", "-p", "no:hypothesispytest")
+    assert result.ret == 0
+    assert not cache.exists()
+
+
+def test_a_cu_named_on_the_command_line_is_collected(cuda_project: pytest.Pytester) -> None:
+    cuda_project.path.joinpath("kernels", "bad.cu").write_text("// /// gemm\n// x = 1\n// ///\n")
+    result = cuda_project.runpytest_subprocess("kernels/naive.cu", "--gemm-size=33x20x7")
+    result.assert_outcomes(passed=1)
+
+
+def test_a_folder_of_kernels_is_left_alone(cuda_project: pytest.Pytester) -> None:
+    assert cuda_project.runpytest("kernels").ret == pytest.ExitCode.NO_TESTS_COLLECTED
+
+
+def test_a_bad_kernel_is_a_collection_error_of_its_file_alone(
+    cuda_project: pytest.Pytester,
+) -> None:
+    cuda_project.path.joinpath("kernels", "bad.cu").write_text(
+        "// /// gemm\n// blok = [16, 16]\n// ///\n"
+        "__global__ void bad(const float* A, const float* B, float* C, int M, int N, int K) {}\n"
+    )
+    stopped = cuda_project.runpytest_subprocess("-k", "naive-256")
+    stopped.assert_outcomes(errors=1)
+    stopped.stdout.fnmatch_lines(["*kernels/bad.cu:2: *blok*block*"])
+    going_on = cuda_project.runpytest_subprocess(
+        "--continue-on-collection-errors", "--gemm-size=20x9x7"
+    )
+    going_on.assert_outcomes(passed=7, errors=1)
+    named = cuda_project.runpytest_subprocess("kernels/bad.cu")
+    named.assert_outcomes(errors=1)
+    named.stdout.fnmatch_lines(["*kernels/bad.cu:2: *blok*block*"])
+
+
+def test_no_kernels_is_an_error_that_says_what_to_do(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(TEST)
+    result = pytester.runpytest()
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*no kernels found: put .cu files*"])
+
+
+def test_kernels_of_a_module_named_in_ini(project: Project) -> None:
+    project.script({}, kernels="")
+    project.pytester.makepyfile(my_kernels=KERNELS)
+    project.pytester.makeini("[pytest]\ngemm_modules = my_kernels\npythonpath = .")
+    assert project.run().parseoutcomes() == {"passed": 5}
+    project.pytester.makeini("[pytest]\ngemm_modules = not_there")
+    result = project.run()
+    assert result.parseoutcomes() == {"errors": 1}
+    result.stdout.fnmatch_lines(["*gemm_modules: not_there cannot be imported*"])
+
+
+def test_plain_pytest_verifies_and_times_nothing(project: Project) -> None:
+    result = project.run()
+    assert result.ret == 0
+    assert result.parseoutcomes() == {"passed": 5}
+    assert "verdict" not in result.stdout.str()
+
+
+def test_a_wrong_kernel_fails_with_a_first_line_complete_in_itself(project: Project) -> None:
+    project.script({}, kernels=KERNELS.replace("C[:] = A @ B", "C[:] = A @ B; C[-1, -1] += 1"))
+    result = project.run()
+    assert result.parseoutcomes() == {"passed": 3, "failed": 2}
+    result.stdout.fnmatch_lines(["FAILED *blas-16x16x16-float32* blas on *wrong*C[[]*[]] = *"])
+
+
+def test_a_requirement_that_is_not_met_skips_with_its_reason(project: Project) -> None:
+    kernels = KERNELS.replace('change="BLAS"', 'change="BLAS", requires=["K % 16 == 0"]')
+    project.script({}, kernels=kernels)
+    result = project.run("-rs")
+    assert result.parseoutcomes() == {"passed": 4, "skipped": 1}
+    result.stdout.fnmatch_lines(["SKIPPED*blas on 16x24x8: requires K % 16 == 0*"])
+
+
+def test_strict_fails_where_a_stored_case_is_skipped(project: Project) -> None:
+    project.bench("--gemm-baseline=update")
+    kernels = KERNELS.replace('change="BLAS"', 'change="BLAS", requires=["K % 16 == 0"]')
+    project.script({}, kernels=kernels)
+    assert project.bench().parseoutcomes() == {"passed": 4, "skipped": 1}
+    strict = project.bench("--gemm-baseline=strict")
+    assert strict.parseoutcomes() == {"passed": 4, "failed": 1}
+
+
+def test_fixtures_for_users_own_tests(project: Project) -> None:
+    project.pytester.makepyfile(
+        test_kernels="""
+        import numpy as np
+
+        def test_operands_and_device(gemm_operands, gemm_device):
+            data = gemm_operands("8x4x3", recipe="integers")
+            A = gemm_device.upload(data.A)
+            assert (gemm_device.download(A) == data.A).all()
+            assert data.A.shape == (8, 3)
+            assert np.isnan(gemm_device.download(gemm_device.allocate(2, 5))).all()
+
+        def test_registry(gemm_registry):
+            assert set(gemm_registry.specs) == {"outer", "blas", "plus"}
+            assert gemm_registry.specs["blas"].derived_from == "outer"
+
+        def test_case(gemm):
+            assert gemm.id.startswith(gemm.kernel.id)
+            assert gemm.problem.M == 16
+        """
+    )
+    result = project.run()
+    assert result.parseoutcomes() == {"passed": 7}
+
+
+def test_nothing_changes_in_a_project_without_kernels(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_plain(): pass")
+    with_plugin = pytester.runpytest_subprocess()
+    without = pytester.runpytest_subprocess("-p", "no:gemm")
+    assert with_plugin.ret == without.ret == 0
+    skip = ("plugins:", "=")
+    lines = [[x for x in r.outlines if not x.startswith(skip)] for r in (with_plugin, without)]
+    assert lines[0] == lines[1]
+
+
+def test_without_the_plugin_the_fixture_is_unknown(project: Project) -> None:
+    project.script({}, kernels="")
+    result = project.run("-p", "no:gemm")
+    result.stdout.fnmatch_lines(["*fixture 'gemm' not found*"])
+
+
+def test_doctest_and_unittest_items_run_beside_ours(project: Project) -> None:
+    project.pytester.makepyfile(
+        test_other='''
+        import unittest
+
+        def double(x):
+            """
+            >>> double(2)
+            4
+            """
+            return 2 * x
+
+        class TestCase(unittest.TestCase):
+            def test_it(self):
+                assert double(1) == 2
+        '''
+    )
+    assert project.run("--doctest-modules").parseoutcomes() == {"passed": 7}
+    bench = project.bench("--doctest-modules")
+    assert bench.parseoutcomes() == {"passed": 5, "new": 5, "deselected": 2}
+
+
+def test_collect_only_of_a_bench_runs_nothing(project: Project) -> None:
+    result = project.bench("--collect-only", "-q")
+    assert len(collected(result)) == 5
+    assert "not GPU times" not in result.stdout.str()
+
+
+def test_last_failed_runs_the_failed_case_again(project: Project) -> None:
+    project.bench("--gemm-baseline=update")
+    project.script({"plus": 0.02})
+    project.bench()
+    again = project.bench("--lf")
+    assert again.parseoutcomes() == {"failed": 1}
