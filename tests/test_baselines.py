@@ -320,6 +320,20 @@ def test_counters_of_another_digest_are_dropped(tmp_path: Path) -> None:
     assert (found.digest, found.counters) == ("sha256:22", {})
 
 
+def test_what_was_flushed_is_seen_by_the_same_store(tmp_path: Path) -> None:
+    baselines = BaselineStore(tmp_path)
+    assert baselines.benchmarks(DEVICE) == ()
+    assert baselines.reference(DEVICE, "tiled", BENCHMARK) is None
+    assert baselines.load_exact("tiled") == {}
+    baselines.append(session(), SOURCE)
+    baselines.update_exact(fact())
+    baselines.flush()
+
+    assert baselines.benchmarks(DEVICE) == (BENCHMARK,)
+    assert baselines.reference(DEVICE, "tiled", BENCHMARK) is not None
+    assert len(baselines.load_exact("tiled")) == 1
+
+
 def test_facts_are_kept_apart_by_seed_and_recipe(tmp_path: Path) -> None:
     baselines = stored(
         tmp_path, facts=(fact(), fact(digest="a", seed=1), fact(digest="b", recipe="r"))

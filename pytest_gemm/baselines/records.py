@@ -10,7 +10,17 @@ from typing import Any
 
 from pytest_gemm.stats import Estimate
 
-EPOCH_KEYS = ("compiler", "flags", "runtime", "driver", "cuda", "nvrtc", "cupy", "numpy")
+EPOCH_KEYS = (
+    "compiler",
+    "compiler_version",
+    "flags",
+    "runtime",
+    "driver",
+    "cuda",
+    "nvrtc",
+    "cupy",
+    "numpy",
+)
 """The parts of an environment that change what a kernel compiles to or how it is launched."""
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
@@ -71,6 +71,7 @@ class BaselineStore:
         self._queue = _Queue()
         self._sessions: dict[Path, dict[str, list[Session]]] = {}
         self._facts: dict[Path, dict[tuple[str, int, str], Fact]] = {}
+        self._benchmarks: dict[str, tuple[str, ...]] = {}
 
     # Reading
 
@@ -102,13 +103,13 @@ class BaselineStore:
 
     def benchmarks(self, device: str) -> tuple[str, ...]:
         """The ids stored for a device, sorted; files that cannot be used are left out."""
-        found: set[str] = set()
-        for path in self._device_files(device):
-            try:
-                found.update(self._device_sessions(path, device))
-            except BaselineError:
-                continue
-        return tuple(sorted(found))
+        if device not in self._benchmarks:
+            found: set[str] = set()
+            for path in self._device_files(device):
+                with suppress(BaselineError):
+                    found.update(self._device_sessions(path, device))
+            self._benchmarks[device] = tuple(sorted(found))
+        return self._benchmarks[device]
 
     def unreadable(self, device: str) -> tuple[BaselineError, ...]:
         """One error for each of the device's files that cannot be used."""
@@ -203,6 +204,7 @@ class BaselineStore:
         queue, self._queue = self._queue, _Queue()
         self._sessions.clear()
         self._facts.clear()
+        self._benchmarks.clear()
         written: list[Path] = []
         refused: list[BaselineError] = []
         for path, sessions in _grouped_by(queue.sessions, self._session_path).items():
