@@ -25,7 +25,12 @@ PLAIN = 4
 TILES = range(2, 129)
 """Sides of tiles that are considered."""
 
+UNINITIALISED = 0xFFFFFFFF
+"""What a back end that checks for it puts into shared memory before a launch; a NaN."""
+
 Floats = npt.NDArray[np.floating[Any]]
+
+_SIGN = np.uint32(0x80000000)
 
 _SEARCHED = 16
 _VERIFIED = 512
@@ -91,18 +96,19 @@ def find_cause(wrong: list[Evidence], seen: list[Evidence]) -> str:
     return next(filter(None, (cause(wrong, seen) for cause in CAUSES)), "")
 
 
-def outside_reads(wrong: list[Evidence]) -> str:
-    """Which operands were read out of bounds: the NaN of their guards arrived in C.
+def origins_of_nan(wrong: list[Evidence]) -> list[str]:
+    """Where NaNs in C come from, the most frequent first, as far as their bits tell.
 
-    Only where arithmetic keeps a NaN's payload: on CPUs, not on GPUs.
+    They do where arithmetic keeps a NaN's payload: on CPUs, not on GPUs.
     """
-    for e in wrong:
-        bits = _bits(e.after) & np.uint32(0x7FFFFFFF)
-        for name in "AB":
-            arrived = bits == GUARD_BITS[name]
-            if arrived.any():
-                return f"{name} was read out of bounds: NaN from around it in {Region.of(arrived)}"
-    return ""
+    bits = _bits(wrong[-1].after)
+    marks = [
+        (bits & ~_SIGN == GUARD_BITS["A"], "A was read out of bounds"),
+        (bits & ~_SIGN == GUARD_BITS["B"], "B was read out of bounds"),
+        (bits == UNINITIALISED, "shared memory was read before it was written"),
+    ]
+    marks.sort(key=lambda mark: -int(mark[0].sum()))
+    return [f"{what}: NaN in {Region.of(mask)}" for mask, what in marks if mask.any()]
 
 
 def _never_written(wrong: list[Evidence], _: list[Evidence]) -> str:
@@ -149,7 +155,7 @@ def _rounding_onto(e: Evidence) -> float:
 
 
 def _nan(wrong: list[Evidence], _: list[Evidence]) -> str:
-    if outside_reads(wrong) or all(e.held_nan for e in wrong):
+    if origins_of_nan(wrong) or all(e.held_nan for e in wrong):
         return ""
     return "NaN was written" if all(np.isnan(e.after[e.wrong]).all() for e in wrong) else ""
 

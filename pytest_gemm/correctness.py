@@ -12,7 +12,7 @@ from pytest_gemm.causes import Observation
 from pytest_gemm.comparison import Agreement, Mismatch, check_bounds, digest, element_bounds, number
 from pytest_gemm.device import NAN, Workspace
 from pytest_gemm.diagnosis import Diagnosis, describe_difference, describe_strays, diagnose
-from pytest_gemm.errors import WrongResultError
+from pytest_gemm.errors import KernelFault, WrongResultError
 from pytest_gemm.matrices import Float32, Operands, operands, reference
 from pytest_gemm.problem import Problem
 from pytest_gemm.regions import ranges
@@ -79,6 +79,20 @@ def _padded(problem: Problem, uses_ld: Collection[str]) -> Problem:
     return replace(problem, lda=ld("A", 4), ldb=ld("B", 8), ldc=ld("C", 12))
 
 
+def check_suite(
+    run: Run, backend: Backend, problems: Sequence[Problem], seed: int = 0, *, kernel: str
+) -> None:
+    """``check_exactly`` on one problem after another; a failure also says which were right."""
+    for index, problem in enumerate(problems):
+        try:
+            check_exactly(run, backend, problem, seed, kernel=kernel)
+        except WrongResultError as error:
+            if not index:
+                raise
+            right = ", ".join(p.id for p in problems[:index])
+            raise WrongResultError(f"{error}\n  right on {right}") from error
+
+
 def check_exactly(
     run: Run, backend: Backend, problem: Problem, seed: int = 0, *, kernel: str
 ) -> Agreement:
@@ -86,14 +100,13 @@ def check_exactly(
 
     Launched twice: where beta = 0 (and for an addition) C holds NaN, then ``FILL``; else it holds
     its operand both times. A, B and all memory around the three matrices must stay as they were.
-    Raises WrongResultError, whose first line is complete in itself; KernelFault and BackendError
-    pass through.
+    Raises WrongResultError, whose first line is complete in itself, and KernelFault.
     """
     data = operands(problem, seed, "integers")
     expected = reference(problem, data)
     with Workspace(backend, problem) as workspace:
         workspace.load(data)
-        observations = [*_observe(run, workspace, data)]
+        observations = [*_observe(run, workspace, data, kernel)]
     found = diagnose(kernel, problem, data, expected, observations)
     if found:
         raise _wrong(found, f"operands: integers, seed {seed}")
@@ -117,7 +130,7 @@ def check_timed(
     line is complete in itself.
     """
     problem = workspace.problem
-    observations = [*_observe(run, workspace, data)]
+    observations = [*_observe(run, workspace, data, kernel)]
     results = {digest(o.after): o for o in observations}
     worst = 0.0
     for bits, observation in results.items():
@@ -142,8 +155,11 @@ def check_timed(
     return Agreement("timed", problem.id, bits if deterministic else "", worst)
 
 
-def _observe(run: Run, workspace: Workspace, data: Operands) -> Iterator[Observation]:
-    """Launch once for each old C; the workspace holds ``data`` and does so again at the end."""
+def _observe(run: Run, workspace: Workspace, data: Operands, kernel: str) -> Iterator[Observation]:
+    """Launch once for each old C; the workspace holds ``data`` and does so again at the end.
+
+    A KernelFault gets the kernel and the problem in front of its text.
+    """
     problem = workspace.problem
     before: Float32
     if problem.beta:
@@ -156,7 +172,11 @@ def _observe(run: Run, workspace: Workspace, data: Operands) -> Iterator[Observa
         ]
     for held, before in olds:
         workspace.fill(before)
-        run(workspace)
+        try:
+            run(workspace)
+        except KernelFault as fault:
+            text = f"{kernel} on {problem.id}: {fault}"
+            raise KernelFault(fault.kind, text, block=fault.block, thread=fault.thread) from fault
         observation = Observation(held, before, workspace.read(), workspace.violations())
         if observation.violations:
             workspace.load(data)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pytest_gemm.causes import Evidence, Observation, find_cause, outside_reads
+from pytest_gemm.causes import Evidence, Observation, find_cause, origins_of_nan
 from pytest_gemm.comparison import number
 from pytest_gemm.matrices import Float64, Operands
 from pytest_gemm.problem import Problem
@@ -46,16 +46,11 @@ def diagnose(
     if not wrong:
         return describe_strays(kernel, problem, observations)
     shown = wrong[0]
-    facts = [
-        text
-        for text in (find_cause(wrong, seen), outside_reads(wrong), *_strays(observations))
-        if text
-    ]
     first, *others = (shown.element(i, j) for i, j in shown.at[:_SHOWN])
     count = f"{len(shown.at)} of {expected.size} elements of C wrong"
-    headline = f"{kernel} on {problem.id}: {count}, first {first}" + (
-        f": {'; '.join(facts)}" if facts else ""
-    )
+    facts = [find_cause(wrong, seen), *origins_of_nan(wrong), *_strays(observations)]
+    why = "; ".join(filter(None, facts))
+    headline = f"{kernel} on {problem.id}: {count}, first {first}" + (f": {why}" if why else "")
     where = f"wrong: {Region.of(shown.wrong)}; before the launch C held {shown.held}"
     return Diagnosis(headline, (where, *others))
 

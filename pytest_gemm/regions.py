@@ -64,7 +64,7 @@ class Region:
 
     def __str__(self) -> str:
         if len(self.rows) == self.M or len(self.columns) == self.N:
-            return "all over C"
+            return "all of C"
         whole = [
             _named(kind, indices) + _remark(indices, size)
             for kind, indices, size in (

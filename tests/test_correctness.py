@@ -9,6 +9,7 @@ from pytest_gemm.correctness import (
     FILL,
     Agreement,
     check_exactly,
+    check_suite,
     check_timed,
     exact_problems,
 )
@@ -90,6 +91,24 @@ def test_what_a_kernel_takes_is_varied():
     assert only_c.ld("C") > only_c.N
 
 
+def test_the_suite_stops_at_the_first_failure_and_says_what_was_right(backend):
+    def squares_only(A, B, C):
+        C[...] = A @ B if A.shape == B.shape else 0
+
+    suite = exact_problems("gemm")
+    with pytest.raises(WrongResultError) as caught:
+        check_suite(launching(squares_only), backend, suite, 4, kernel="k")
+    first, *_, last = str(caught.value).splitlines()
+    assert first.startswith("k on 35x150x33: ")
+    assert first.endswith(": C is all zeros")
+    assert last == "  right on 37x37x37"
+
+    def right(A, B, C):
+        C[...] = A @ B
+
+    check_suite(launching(right), backend, suite, 4, kernel="k")
+
+
 def recording(seen, problem):
     def run(workspace):
         seen.append(view(workspace.matrix("C")).copy())
@@ -124,12 +143,14 @@ def test_a_result_that_is_right_once_is_not_enough(backend):
         check_exactly(launching(adds_to_what_is_not_nan), backend, RECTANGLE, kernel="k")
 
 
-def test_faults_pass_through_and_memory_is_freed(backend):
+def test_a_fault_is_told_with_kernel_and_problem_and_memory_is_freed(backend):
     def run(workspace):
-        raise KernelFault("timeout", "took too long")
+        raise KernelFault("timeout", "took too long", block=(1, 2, 3), thread=(4, 5, 6))
 
-    with pytest.raises(KernelFault, match="took too long"):
+    with pytest.raises(KernelFault, match=r"^k on 37x35x33: took too long$") as caught:
         check_exactly(run, backend, RECTANGLE, kernel="k")
+    fault = caught.value
+    assert (fault.kind, fault.block, fault.thread) == ("timeout", (1, 2, 3), (4, 5, 6))
 
 
 def timed(run, backend, problem=RECTANGLE, **rest):
@@ -251,4 +272,4 @@ def test_verified_bits_are_not_compared_again(backend, monkeypatch):
 def test_a_wrong_c_after_timing_is_diagnosed(backend):
     verified = Agreement("timed", RECTANGLE.id, "sha256:0")
     text = wrong_text(lambda workspace: None, backend, verified=verified)
-    assert "never written: all over C" in text.splitlines()[0]
+    assert "never written: all of C" in text.splitlines()[0]

@@ -14,7 +14,7 @@ def region(*marked, shape=(48, 80)):
 @pytest.mark.parametrize(
     ("marked", "text"),
     [
-        ((np.s_[:],), "all over C"),
+        ((np.s_[:],), "all of C"),
         ((np.s_[5],), "row 5"),
         ((np.s_[5:9],), "rows 5..8"),
         ((np.s_[47],), "row 47"),
