@@ -75,7 +75,7 @@ def read_kernel(
         op=op,
         dtype=dtype,
         layout=reader.choice("layout", "row-major", LAYOUTS),
-        launch_bounds=function.launch_bounds if function else "",
+        launch_bounds=_launch_bounds(function),
         params=params,
         sweep=sweep,
         deterministic=reader.boolean("deterministic", True),
@@ -131,6 +131,15 @@ def _find_entry(
         reader.fail(f"entry {match['name']!r} is not in {filename}: {advice}", "entry")
     _check_template(reader, function, entry, params)
     return function, entry
+
+
+def _launch_bounds(function: Function | None) -> str:
+    """The text of the kernel's launch bounds, if it does not depend on template parameters."""
+    if function is None:
+        return ""
+    words = set(re.findall(r"\w+", function.launch_bounds))
+    own = {parameter.name for parameter in function.template or ()}
+    return "" if words & own else function.launch_bounds
 
 
 def _check_template(reader: Reader, function: Function, entry: str, params: set[str]) -> None:

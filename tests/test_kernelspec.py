@@ -1,11 +1,17 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import pickle
+import re
 import subprocess
 import sys
+import tomllib
+import types
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pytest_gemm.declaration import read_kernel
@@ -13,6 +19,8 @@ from pytest_gemm.errors import ConfigError, SpecError
 from pytest_gemm.frontmatter import read_front_matter
 from pytest_gemm.kernelspec import Kernel, KernelSpec, Launch
 from pytest_gemm.problem import Problem
+from pytest_gemm.registry import load_registry
+from pytest_gemm.schema import KEYS, PYTHON_KEYS
 
 GEMM = "__global__ void gemm(const float* A, const float* B, float* C, int M, int N, int K) {}\n"
 TEMPLATE = (
@@ -377,6 +385,12 @@ def test_mistakes_between_keys_and_code(keys: str, code: str, line: int | None, 
         check(keys, code, ("k.cu", line), part)
 
 
+def test_launch_bounds_of_a_template_are_left_to_the_compiler() -> None:
+    code = "template <int X2, int X1> __global__ void __launch_bounds__(X1) mm(float* C) {}"
+    keys = "block = ['X2']\ngrid = [1]\nentry = 'mm<X1, X2>'\nparams.X1 = 1\nparams.X2 = 64"
+    assert one(keys, code).launch(problem()).block == (64, 1, 1)
+
+
 def test_unknown_types_pass() -> None:
     code = (
         "template <typename T> __global__ void mm(T* C, const float4* A, const void* B, T alpha, "
@@ -418,3 +432,64 @@ def test_nothing_heavy_is_loaded() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["False", "set()"]
+
+
+DOC = (Path(__file__).parent.parent / "docs" / "kernels.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"^```(\w+)\n(.*?)^```$", DOC, re.MULTILINE | re.DOTALL)
+
+
+def examples(language: str) -> list[str]:
+    return [text for name, text in EXAMPLES if name == language]
+
+
+def test_the_documentation_has_every_key_once() -> None:
+    assert re.findall(r"^\| `(\w+)` \|", DOC, re.MULTILINE) == list(KEYS)
+    rows = re.findall(r"^\| `(\w+)` \|.*\| `([^`]+)` \|$", DOC, re.MULTILINE)
+    assert [next(iter(tomllib.loads(example))) for _, example in rows] == list(KEYS)
+    (sentence,) = re.findall(r"The keywords are\n(.*?)\nThe function itself", DOC, re.DOTALL)
+    words = set(re.findall(r"`(\w+)`", sentence)) - {"False", "None"}
+    assert words == set(PYTHON_KEYS)
+
+
+@pytest.mark.parametrize("text", examples("cuda"))
+def test_the_documented_front_matter(text: str) -> None:
+    (table,) = read_front_matter(text, "doc.cu")
+    spec = read_kernel(table, path="doc.cu", source=text, filename="doc.cu", default_name="doc")
+    for kernel in (*spec.kernels("host"), *spec.kernels("cuda")):
+        kernel.launch(problem("512"))
+        kernel.arguments(problem("512"))
+    if spec.name != "doc":
+        assert set(table.data) == set(KEYS), "the full example has every key"
+        assert len(spec.kernels("cuda")) == 6
+
+
+def test_the_documented_sidecar(tmp_path: Path) -> None:
+    (text,) = (text for text in examples("toml") if "[[kernel]]" in text)
+    (tmp_path / "vendor").mkdir()
+    (tmp_path / "vendor" / "matrix_mul.cu").write_text(
+        "template <int B> __global__ void matrixMul(float* C, float* A, float* B, int wA, int wB);"
+    )
+    (tmp_path / "vendor.gemm.toml").write_text(text)
+    registry = load_registry([tmp_path], tmp_path)
+    assert registry.errors == ()
+    assert registry.kernels("host")[0].arguments(problem("64x32x96"))[3:] == (96, 32)
+
+
+def test_the_documented_python() -> None:
+    (text,) = examples("python")
+    path = Path(__file__).with_name("doc.py")
+    module = types.ModuleType("doc")
+    exec(compile(text, path, "exec"), vars(module))
+    registry = load_registry((), path.parent, modules=[module])
+    assert registry.errors == ()
+    assert [k.id for k in registry.kernels("host")] == [
+        "blas",
+        "panels[panel:32]",
+        "panels[panel:64]",
+    ]
+    A, B, C = np.ones((3, 100)), np.ones((100, 2)), np.empty((3, 2))
+    for function in registry.functions.values():
+        C[:] = np.nan
+        named = {"A": A, "B": B, "C": C, "K": 100, "panel": 32}
+        function(*(named[name] for name in inspect.signature(function).parameters))
+        assert (C == 100).all()
