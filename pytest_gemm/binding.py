@@ -46,12 +46,12 @@ def bind_by_name(function: Function, op: str, path: str) -> tuple[str, ...]:
 
 
 def check_types(
-    function: Function, args: tuple[str, ...], dtype: str, path: str, line: int
+    function: Function, args: tuple[str, ...], dtype: str, path: str, line: int | None = None
 ) -> None:
     """Raise SpecError where an argument cannot be passed as its parameter's C type.
 
     Types that only a compiler knows (templates, structs) pass. ``path`` and ``line`` are where
-    the arguments were declared.
+    the arguments were declared; without a line it is the parameter's.
     """
     if len(args) != len(function.parameters):
         names = ", ".join(p.name or p.type for p in function.parameters)
@@ -59,7 +59,7 @@ def check_types(
             f"args has {len(args)} entries, {function.name} takes "
             f"{len(function.parameters)} ({names})",
             path,
-            line,
+            line or function.line,
         )
     for arg, parameter in zip(args, function.parameters, strict=True):
         kind = "pointer" if arg in BUFFERS else "float" if arg in SCALARS else "integer"
@@ -72,14 +72,14 @@ def check_types(
                 f"{function.name} declares '{what}', which needs {_NEEDS[parameter.kind]}, "
                 f"but gets {arg}, {is_a}",
                 path,
-                line,
+                line or parameter.line,
             )
         if kind == "pointer" and _points_to_other(parameter):
             _fail(
                 f"{function.name} declares '{what}', but {arg} holds {dtype}: "
                 f"make it {_ITEMS[dtype]}*",
                 path,
-                line,
+                line or parameter.line,
             )
 
 

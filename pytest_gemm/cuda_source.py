@@ -25,15 +25,8 @@ class Parameter:
 
     @property
     def kind(self) -> Kind:
-        """What can be passed: ``other`` for types that only a compiler knows."""
-        if self.type.endswith("*"):
-            return "pointer"
-        words = set(re.findall(r"\w+", self.type)) - _QUALIFIERS
-        if words and words <= _INTEGERS:
-            return "integer"
-        if words and words <= {"float", "double", "long"}:
-            return "float"
-        return "other"
+        """What can be passed, see ``kind_of``."""
+        return kind_of(self.type)
 
 
 @dataclass(frozen=True)
@@ -291,6 +284,18 @@ def _type(text: str) -> str:
     text = " ".join(text.split())
     text = re.sub(r"\s*\*\s*", "* ", text).strip()
     return re.sub(r"\*(?: const| volatile)+$", "*", text)
+
+
+def kind_of(type_: str) -> Kind:
+    """What a C type is passed: ``other`` for types that only a compiler knows."""
+    if type_.endswith("*"):
+        return "pointer"
+    words = set(re.findall(r"\w+", type_)) - _QUALIFIERS
+    if words and words <= _INTEGERS:
+        return "integer"
+    if words and words <= {"float", "double", "long"}:
+        return "float"
+    return "other"
 
 
 def template_arguments(entry: str) -> tuple[str, ...] | None:

@@ -207,23 +207,29 @@ def _arguments(
     known: Sequence[str],
     filename: str,
 ) -> tuple[str, ...]:
-    path, line = reader.path, reader.line_of("args")
     if "args" in reader.data:
-        direct = (*BUFFERS, *(SCALARS if op == "gemm" else ()))
-        args = tuple(
-            value if value in direct else reader.one_expression("args", value, (*direct, *known))
-            for value in reader.items("args", int | str)
-        )
-        for arg in args:
-            if arg not in direct and compile_expression(arg).names & set(direct):
-                reader.fail(f"args: {arg!r} computes with a buffer or alpha, beta", "args")
+        args = _declared_arguments(reader, op, known)
+        path, line = reader.path, reader.line_of("args")
+        if function is not None:
+            binding.check_types(function, args, dtype, path, line)
     elif function is not None:
         args = binding.bind_by_name(function, op, filename)
         path, line = filename, function.line
+        binding.check_types(function, args, dtype, path)
     else:
         raise AssertionError("an entry from an #include comes with args")
-    if function is not None:
-        binding.check_types(function, args, dtype, path, line)
     if "C" not in args:
         raise SpecError("no argument is C, so nothing can be computed", path=path, line=line)
+    return args
+
+
+def _declared_arguments(reader: Reader, op: str, known: Sequence[str]) -> tuple[str, ...]:
+    direct = (*BUFFERS, *(SCALARS if op == "gemm" else ()))
+    args = tuple(
+        value if value in direct else reader.one_expression("args", value, (*direct, *known))
+        for value in reader.items("args", int | str)
+    )
+    for arg in args:
+        if arg not in direct and compile_expression(arg).names & set(direct):
+            reader.fail(f"args: {arg!r} computes with a buffer or alpha, beta", "args")
     return args

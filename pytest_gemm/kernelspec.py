@@ -15,7 +15,13 @@ from itertools import product
 from math import prod
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
-from pytest_gemm.cuda_source import Parameter, has_local_include, identifiers, integer_range
+from pytest_gemm.cuda_source import (
+    Parameter,
+    has_local_include,
+    identifiers,
+    integer_range,
+    kind_of,
+)
 from pytest_gemm.errors import ConfigError, SpecError
 from pytest_gemm.expressions import compile_expression
 from pytest_gemm.frontmatter import strip_front_matter
@@ -248,10 +254,10 @@ class Kernel(_Common):
                 result.append(scalars[arg])
             else:
                 value = self._evaluate("args", arg, values)
-                type_ = self.arg_types[index] if self.arg_types else "long"
+                type_ = self.arg_types[index] if self.arg_types else ""
                 low, high = integer_range(type_)
-                if not low <= value <= high:
-                    self.fail("args", f"{arg} = {value} does not fit into {type_}: {problem.id}")
+                if kind_of(type_) == "integer" and not low <= value <= high:
+                    self.fail("args", f"{arg} = {value} does not fit into {type_} ({problem.id})")
                 result.append(value)
         return tuple(result)
 

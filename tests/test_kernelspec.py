@@ -355,7 +355,7 @@ CODE_MISTAKES = [
     (DIMS, "__global__ void mm(float* A, float* B) {}", 5, "no argument is C"),
     (DIMS, "\n__global__ void mm(int A, float* C) {}", 6, "'int A', which needs an integer"),
     (DIMS, "__global__ void mm(float* C, float K) {}", 5, "'float K', which needs alpha or beta"),
-    (DIMS, "__global__ void mm(float* C, int alpha) {}", 5, "gets alpha, a float"),
+    (DIMS, "__global__ void mm(float* C,\n int alpha) {}", 6, "gets alpha, a float"),
     (DIMS, "__global__ void mm(float* C, double* A) {}", 5, "A holds float32: make it float*"),
     (DIMS, "__global__ void mm(float* C, const __half* A) {}", 5, "A holds float32"),
     (
@@ -420,7 +420,8 @@ def test_an_integer_that_its_type_cannot_hold() -> None:
     keys = DIMS + "args = ['C', 'M * N']"
     big = problem("65536x65536x1")
     assert one(keys, "__global__ void f(float* C, long long n) {}").arguments(big)[1] == 2**32
-    with pytest.raises(SpecError, match=r"k.cu:4: k: M \* N = 4294967296 does not fit into int"):
+    assert one(keys, "__global__ void f(float* C, Index n) {}").arguments(big)[1] == 2**32
+    with pytest.raises(SpecError, match=r"k.cu:4: k: M \* N = 4294967296 does not fit into int \("):
         one(keys, "__global__ void f(float* C, int n) {}").arguments(big)
 
 
