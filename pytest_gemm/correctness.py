@@ -9,9 +9,23 @@ import numpy as np
 
 from pytest_gemm.backends.base import Backend
 from pytest_gemm.causes import Observation
-from pytest_gemm.comparison import Agreement, Mismatch, check_bounds, digest, element_bounds, number
+from pytest_gemm.comparison import (
+    Agreement,
+    Mismatch,
+    check_bounds,
+    check_exact,
+    digest,
+    element_bounds,
+    number,
+)
 from pytest_gemm.device import NAN, Workspace
-from pytest_gemm.diagnosis import Diagnosis, describe_difference, describe_strays, diagnose
+from pytest_gemm.diagnosis import (
+    Diagnosis,
+    describe_difference,
+    describe_strays,
+    diagnose,
+    stray_texts,
+)
 from pytest_gemm.errors import KernelFault, WrongResultError
 from pytest_gemm.matrices import Float32, Operands, operands, reference
 from pytest_gemm.problem import Problem
@@ -107,7 +121,11 @@ def check_exactly(
     with Workspace(backend, problem) as workspace:
         workspace.load(data)
         observations = [*_observe(run, workspace, data, kernel)]
-    found = diagnose(kernel, problem, data, expected, observations)
+    found = describe_strays(kernel, problem, observations)
+    mismatches = (check_exact(o.after, expected) for o in observations)
+    if mismatch := next(filter(None, mismatches), None):
+        found = diagnose(kernel, problem, data, expected, observations)
+        found = found or Diagnosis(f"{kernel} on {problem.id}: {mismatch}")
     if found:
         raise _wrong(found, f"operands: integers, seed {seed}")
     return Agreement("exact", problem.id, digest(observations[0].after))
@@ -195,11 +213,12 @@ def _explain(
     if problem.M * problem.N * max(problem.K, 1) <= DIAGNOSED:
         bounds = element_bounds(problem, data)
         found = diagnose(kernel, problem, data, reference(problem, data), observations, bounds)
-    found = found or Diagnosis(f"{kernel} on {problem.id}: {mismatch}")
-    strays = describe_strays(kernel, problem, observations)
+    if not found:
+        facts = "; ".join([str(mismatch), *stray_texts(observations)])
+        found = Diagnosis(f"{kernel} on {problem.id}: {facts}")
     where = [f"wrong rows of C: {ranges(mismatch.rows)}"] * bool(mismatch.rows)
     where += [f"wrong columns of C: {ranges(mismatch.columns)}"] * bool(mismatch.columns)
-    return Diagnosis(found.headline, (*found.lines, *where, *([strays.headline] if strays else [])))
+    return Diagnosis(found.headline, (*found.lines, *where))
 
 
 def _wrong(diagnosis: Diagnosis, data: str) -> WrongResultError:

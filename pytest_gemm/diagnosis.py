@@ -48,7 +48,7 @@ def diagnose(
     shown = wrong[0]
     first, *others = (shown.element(i, j) for i, j in shown.at[:_SHOWN])
     count = f"{len(shown.at)} of {expected.size} elements of C wrong"
-    facts = [find_cause(wrong, seen), *origins_of_nan(wrong), *_strays(observations)]
+    facts = [find_cause(wrong, seen), *origins_of_nan(wrong), *stray_texts(observations)]
     why = "; ".join(filter(None, facts))
     headline = f"{kernel} on {problem.id}: {count}, first {first}" + (f": {why}" if why else "")
     where = f"wrong: {Region.of(shown.wrong)}; before the launch C held {shown.held}"
@@ -59,7 +59,7 @@ def describe_strays(
     kernel: str, problem: Problem, observations: Sequence[Observation]
 ) -> Diagnosis | None:
     """What launches with a right C changed elsewhere, or None."""
-    strays = _strays(observations)
+    strays = stray_texts(observations)
     if not strays:
         return None
     return Diagnosis(f"{kernel} on {problem.id}: {'; '.join(strays)} (C itself is right)")
@@ -86,5 +86,6 @@ def describe_difference(
     )
 
 
-def _strays(observations: Sequence[Observation]) -> list[str]:
+def stray_texts(observations: Sequence[Observation]) -> list[str]:
+    """Each way in which launches changed what is not theirs, once."""
     return list(dict.fromkeys(str(v) for o in observations for v in o.violations))

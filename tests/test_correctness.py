@@ -204,6 +204,13 @@ def test_a_large_c_is_judged_by_sums_and_sampled_rows(backend, monkeypatch):
     assert first.startswith("k on 37x35x33: 1 of 35 column sums of C wrong, first column 30: ")
     assert "  wrong rows of C: 20" in rest
 
+    def wrong_and_stray(workspace):
+        one_wrong(workspace)
+        surroundings(workspace.matrix("C"))[37 * 35] = 1
+
+    headline = wrong_text(wrong_and_stray, backend).splitlines()[0]
+    assert headline.endswith("; 1 element written past the end of C, first right next to it")
+
 
 def test_writes_elsewhere_fail_on_timed_data(backend):
     def run(workspace):
