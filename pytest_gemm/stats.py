@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 CONFIDENCE = 0.95
@@ -62,7 +62,8 @@ class Consensus:
     """What a few sessions agree on: see ``consensus``.
 
     ``centre`` and ``sd`` are those of one session's value; ``df`` are the degrees of freedom of
-    ``sd``; ``n`` sessions were used, those at the indices ``odd`` were not.
+    ``sd``; ``n`` sessions were used, those at the indices ``odd`` were not, and neither were those
+    before ``start``, which had settled at another level.
     """
 
     centre: float
@@ -70,6 +71,7 @@ class Consensus:
     df: float
     n: int
     odd: tuple[int, ...]
+    start: int = 0
 
 
 def summarize(samples: Iterable[float]) -> Estimate:
@@ -136,7 +138,7 @@ def coverage(n: int, i: int) -> float:
 
 
 def consensus(values: Sequence[float], prior_sd: float, prior_df: float) -> Consensus:
-    """Centre and spread of sessions (logarithms), with odd ones left out.
+    """Centre and spread of sessions (logarithms, oldest first), with odd ones left out.
 
     The spread is moderated by a prior worth ``prior_df`` observations (Smyth 2004, Statistical
     Applications in Genetics and Molecular Biology 3(1), article 3):
@@ -145,10 +147,25 @@ def consensus(values: Sequence[float], prior_sd: float, prior_df: float) -> Cons
     absolute deviation, so that the odd one cannot hide itself. The LOW median, because a disturbed
     session is a slow one: of two that contradict each other the faster stands.
 
+    One odd session is a disturbance; where the two newest or more are odd and agree with each
+    other, they are the new level and the sessions before them no longer count.
+
     Raises ValueError for no values, or one that is not finite.
     """
     if not values or not all(math.isfinite(v) for v in values):
         raise ValueError("sessions must be finite numbers, and at least one")
+    found = _agreement(values, prior_sd, prior_df)
+    start = len(values)
+    while start - 1 in found.odd:
+        start -= 1
+    if len(values) - start >= 2:
+        newest = _agreement(values[start:], prior_sd, prior_df)
+        if not newest.odd:
+            return replace(newest, start=start)
+    return found
+
+
+def _agreement(values: Sequence[float], prior_sd: float, prior_df: float) -> Consensus:
     middle = _median_low(values)
     mad = _median_low([abs(v - middle) for v in values])
     cut = ODD_CUT * _moderated(MAD_TO_SD * mad, len(values), prior_sd, prior_df)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -115,7 +115,8 @@ class Screen:
     threshold: float
     smallest: float
     used: int
-    odd: tuple[int, ...] = field(default=())
+    odd: tuple[int, ...]
+    start: int
 
 
 def judge(
@@ -154,7 +155,7 @@ def judge(
         alpha=alpha,
         excess=_excess_error(now, against.sessions),
     )
-    notes += _odd_notes(against.sessions, result)
+    notes += _odd_notes(now, against.sessions, result)
     notes += _screen_notes(result, prior)
     provisional = result.used < FULL_BASELINE
     return Verdict(
@@ -181,7 +182,7 @@ def screen(
     alpha: float = ALPHA,
     excess: float = 0.0,
 ) -> Screen:
-    """Decide from medians alone: one of a new session, those of the stored ones (in seconds).
+    """Decide from medians alone: a new session's, and the stored ones' (seconds, oldest first).
 
     With centre c and spread s of the stored logarithms (``stats.consensus``), d0 the prior's
     degrees of freedom and S sessions used, the new value lies within ``reach = t sqrt(s^2 (1 +
@@ -222,6 +223,7 @@ def screen(
         smallest=threshold + student_quantile(POWER, base.df) * error,
         used=base.n,
         odd=base.odd,
+        start=base.start,
     )
 
 
@@ -290,13 +292,24 @@ def _program_notes(now: Session, before: Session) -> list[str]:
     return notes
 
 
-def _odd_notes(stored: Sequence[Session], result: Screen) -> list[str]:
+def _odd_notes(now: Session, stored: Sequence[Session], result: Screen) -> list[str]:
     centre = math.exp(result.centre)
-    return [
+    notes = [
         f"the session of {stored[i].date} is odd ({stored[i].estimate.median / centre:.2f} of the "
         "others) and left out"
         for i in result.odd
     ]
+    if result.start:
+        notes.append(
+            f"{result.start} sessions before {stored[result.start].date} had another level and "
+            "no longer count"
+        )
+    # Only a second session confirms that the first was no disturbance.
+    newest = stored[-1].estimate.median / centre
+    likeness = math.log(now.estimate.median / stored[-1].estimate.median)
+    if len(stored) - 1 in result.odd and abs(likeness) < abs(math.log(newest)) / 2:
+        notes.append("this run is like that one: store it too, and they become the reference")
+    return notes
 
 
 def _screen_notes(result: Screen, prior: Prior) -> list[str]:

@@ -166,3 +166,26 @@ def test_sessions_that_scatter_are_not_called_odd() -> None:
 def test_refuses_sessions_that_are_not_numbers(sessions: list[float]) -> None:
     with pytest.raises(ValueError, match="finite"):
         consensus(sessions, 0.02, 8)
+
+
+@pytest.mark.parametrize("level", [-0.5, 0.5])
+@pytest.mark.parametrize("before", [1, 3, 18])
+def test_two_new_sessions_that_agree_are_a_new_level(before: int, level: float) -> None:
+    old = [0.001 * k for k in range(before)]
+
+    disturbed = consensus([*old, level], 0.02, 8)
+    settled = consensus([*old, level, level + 0.01], 0.02, 8)
+    later = consensus([*old, level, level + 0.01, level - 0.01, level], 0.02, 8)
+
+    if before > 1:
+        assert abs(disturbed.centre) < 0.02
+        assert disturbed.odd == (before,)
+    assert settled.centre == pytest.approx(level + 0.005)
+    assert later.centre == pytest.approx(level)
+    assert later.n == 4
+
+
+def test_two_new_sessions_that_contradict_each_other_are_no_level() -> None:
+    found = consensus([0.0, 0.0, 0.0, 0.0, 1.0, 2.0], 0.02, 8)
+
+    assert (found.centre, found.odd, found.start) == (0.0, (4, 5), 0)

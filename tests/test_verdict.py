@@ -152,6 +152,20 @@ def test_a_stored_session_ten_times_slow_does_not_hide_a_threefold_slowdown(stor
     assert verdict(session(1e-3), series(*medians)).outcome == "same"
 
 
+def test_storing_an_unchanged_kernel_twice_accepts_its_new_time() -> None:
+    old = (1e-3,) * 5
+    now = session(1.5e-3)
+
+    once, twice = series(*old, 1.5e-3), series(*old, 1.5e-3, 1.52e-3)
+
+    assert verdict(now, once).outcome == "slower"
+    assert "store it too" in verdict(now, once).notes[-1]
+    accepted = verdict(now, twice)
+    assert (accepted.outcome, accepted.sessions) == ("same", 2)
+    assert "5 sessions before 2025-01-06T00:00:00Z had another level" in accepted.notes[0]
+    assert verdict(session(2e-3), twice).outcome == "slower"
+
+
 def test_noise_above_what_is_expected_never_passes_a_slowdown() -> None:
     scattered = series(1e-3, 1.5e-3, 2.2e-3)
 
@@ -342,3 +356,29 @@ def test_odd_stored_sessions_cost_no_alarms_and_hide_nothing() -> None:
 
     assert alarms <= 0.02
     assert outcomes["slower"] >= 0.99 * outcomes.total()
+
+
+# Medians in microseconds of six processes on one H200, graph replays: add 256, add 1024,
+# tiled 256, register-blocked 512, add 4096, tiled 1024, register-blocked 2048.
+H200_SESSIONS = (
+    (1.1728, 1.1808, 1.1808, 1.1776, 1.1824, 1.1808),
+    (3.4544, 3.4560, 3.4904, 3.4696, 3.4592, 3.4640),
+    (7.5296, 7.5152, 7.5408, 7.5296, 7.5224, 7.5632),
+    (42.286, 42.300, 42.142, 42.188, 42.146, 42.332),
+    (60.731, 60.722, 60.800, 60.642, 60.793, 60.819),
+    (276.04, 275.99, 275.88, 276.00, 276.04, 276.20),
+    (922.13, 921.76, 921.74, 922.00, 921.80, 922.08),
+)
+
+
+@pytest.mark.parametrize("stored", [1, 2, 3, 5])
+@pytest.mark.parametrize("slowdown", [0.0, 0.03, 0.05])
+def test_sessions_measured_on_a_gpu_are_judged_right(stored: int, slowdown: float) -> None:
+    outcomes = []
+    for medians in H200_SESSIONS:
+        for i, median in enumerate(medians):
+            others = [m for j, m in enumerate(medians) if j != i][:stored]
+            now = median * (1 + slowdown)
+            outcomes.append(screen(now, others, prior=PRIORS["cuda"], benchmarks=7).outcome)
+
+    assert set(outcomes) == {"slower" if slowdown else "same"}
