@@ -17,7 +17,6 @@ class Settings:
     seed: int = 0
     timed: bool = False
     time_cap: float = 0.5
-    precision: float = 0.01
     launch_timeout: float = 20.0
 
 

@@ -31,7 +31,7 @@ from pytest_gemm.matrices import Float32, Operands, operands, reference
 from pytest_gemm.problem import Problem
 from pytest_gemm.regions import ranges
 
-Run = Callable[[Workspace], None]
+Run = Callable[[Workspace], object]
 """Launches the kernel once on the workspace's matrices and waits for it."""
 
 FILL = 2.0**22

@@ -1,11 +1,13 @@
 """How one case is run: the page to read first.
 
-operands -> compile -> verify exactly -> verify on the timed data -> sample -> verify again
+compile -> verify exactly -> verify on the timed data -> sample -> verify again -> summarize
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -20,16 +22,20 @@ from pytest_gemm.backends.base import (
 )
 from pytest_gemm.case import Case
 from pytest_gemm.correctness import check_exactly, check_timed, exact_problems
-from pytest_gemm.device import Workspace
+from pytest_gemm.device import ALIGNMENT, Workspace
 from pytest_gemm.errors import GemmError
 from pytest_gemm.kernelspec import Kernel
-from pytest_gemm.matrices import operands
+from pytest_gemm.matrices import Operands, operands
+from pytest_gemm.problem import Problem
 from pytest_gemm.result import Result
 from pytest_gemm.stats import summarize
-from pytest_gemm.timing import SamplingPlan, take_samples
+from pytest_gemm.timing import PLANS, SamplingPlan, TimeLaunches, take_samples
 
 TIMED_RECIPE = "uniform"
 """The recipe of the operands that are timed, and whose C is digested."""
+
+MOST_PADDING = 4096
+"""Operands are placed anew behind up to so many times ``ALIGNMENT`` bytes."""
 
 Function = Callable[..., object]
 
@@ -63,25 +69,20 @@ def _verify_and_time(case: Case, backend: Backend, function: Function | None) ->
         check_exactly(launcher.once, backend, exact, settings.seed, kernel=kernel.id)
 
     data = operands(problem, settings.seed, TIMED_RECIPE)
-    with Workspace(backend, problem) as workspace:
-        workspace.load(data)
-        check = partial(
-            check_timed,
-            launcher.once,
-            workspace,
-            data,
-            kernel=kernel.id,
-            deterministic=kernel.deterministic,
-        )
-        before = check()
-        if not settings.timed:
-            return Result("passed", digest=before.digest)
-        plan = SamplingPlan(settings.precision, settings.time_cap)
-        samples = take_samples(lambda launches: launcher.time(workspace, launches), plan)
-        check(verified=before)
+    check = partial(check_timed, data=data, kernel=kernel.id, deterministic=kernel.deterministic)
+    with _loaded(backend, problem, data) as workspace:
+        verified = check(launcher.once, workspace)
+    if not settings.timed:
+        return Result("passed", digest=verified.digest)
+
+    samples = take_samples(_placements(launcher, problem, data, settings.seed), _plan(case, backend.kind))
+    with _loaded(backend, problem, data) as workspace:
+        # Launched as it is timed, all launches of a sample at once.
+        batch = partial(launcher.time, launches=samples.launches)
+        check(batch, workspace, verified=verified)
     return Result(
         "passed",
-        digest=before.digest,
+        digest=verified.digest,
         samples=samples.seconds,
         launches=samples.launches,
         estimate=summarize(samples.seconds),
@@ -103,18 +104,54 @@ class _Launcher:
     def time(self, workspace: Workspace, launches: int) -> float:
         """Seconds of that many launches. Raises SpecError, KernelFault, CompileError."""
         problem = workspace.problem
-        grid, block, shared_mem = self.kernel.launch(problem)
         arguments: list[Argument] = [
             workspace.matrix(value) if isinstance(value, str) else value
             for value in self.kernel.arguments(problem)
         ]
         return self.backend.time(
             self.executable,
-            LaunchConfig(grid, block, shared_mem),
+            LaunchConfig(*self.kernel.launch(problem)),
             arguments,
             launches=launches,
             timeout=self.timeout,
         )
+
+
+def _placements(
+    launcher: _Launcher, problem: Problem, data: Operands, seed: int
+) -> Callable[[], AbstractContextManager[TimeLaunches]]:
+    """Operands at another place of the memory each time, the same places in every run."""
+    paddings = random.Random(seed)
+
+    @contextmanager
+    def place() -> Iterator[TimeLaunches]:
+        with (
+            _padding(launcher.backend, ALIGNMENT * paddings.randint(1, MOST_PADDING)),
+            _loaded(launcher.backend, problem, data) as workspace,
+        ):
+            yield partial(launcher.time, workspace)
+
+    return place
+
+
+@contextmanager
+def _padding(backend: Backend, nbytes: int) -> Iterator[None]:
+    buffer = backend.allocate(nbytes)
+    try:
+        yield
+    finally:
+        backend.free(buffer)
+
+
+@contextmanager
+def _loaded(backend: Backend, problem: Problem, data: Operands) -> Iterator[Workspace]:
+    with Workspace(backend, problem) as workspace:
+        workspace.load(data)
+        yield workspace
+
+
+def _plan(case: Case, kind: str) -> SamplingPlan:
+    return replace(PLANS[kind], cap=case.settings.time_cap)
 
 
 def _program(kernel: Kernel, function: Function | None) -> Program:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from pytest_gemm.errors import BackendError
@@ -12,11 +13,12 @@ from pytest_gemm.stats import relative_width
 TimeLaunches = Callable[[int], float]
 """Launch that many times and return the seconds of them all (``Backend.time``, bound)."""
 
-LEAST_SAMPLE = 200e-6
-"""Seconds that a sample should last, so that reading the clock does not count."""
+Allocate = Callable[[], AbstractContextManager[TimeLaunches]]
+"""Place the operands anew, and give the function that times launches on them."""
 
-LEAST_SAMPLES = 7
-"""The fewest samples whose extremes hold the median with more than 98 %."""
+ROUND = 8
+"""Samples in one allocation: where the operands lie moves the time more than anything else does
+from sample to sample, so further samples belong to further allocations."""
 
 MOST_LAUNCHES = 10_000
 """A bound on the launches of one sample, whatever the clock says."""
@@ -24,58 +26,90 @@ MOST_LAUNCHES = 10_000
 
 @dataclass(frozen=True)
 class SamplingPlan:
-    """When to stop: a relative width of the median's 95 % interval, or seconds of wall time."""
+    """When to stop.
 
-    precision: float = 0.01
-    cap: float = 0.5
+    After ``rounds`` allocations at least, once the median's 95 % interval is narrower than
+    ``precision`` of it, or after ``cap`` seconds of sampling. A sample lasts ``least_sample``
+    seconds or longer. The warm-up lasts ``warmup`` seconds at least, and until times fall no
+    longer, for at most ten times as long.
+    """
+
+    precision: float
+    cap: float
+    rounds: int
+    least_sample: float
+    warmup: float
+
+
+PLANS: Mapping[str, SamplingPlan] = {
+    "host": SamplingPlan(precision=0.01, cap=0.5, rounds=2, least_sample=200e-6, warmup=0.02),
+    "cuda": SamplingPlan(precision=0.002, cap=0.5, rounds=8, least_sample=50e-6, warmup=0.03),
+}
+"""The default plan for each kind of device."""
+
+LONG = 20e-3
+"""Launches longer than this get ``LONG_CAP`` times the cap, for a few samples of each round."""
+
+LONG_CAP = 4
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Seconds per launch, each the mean over ``launches`` launches."""
+    """Seconds per launch, each the mean over ``launches`` launches, in ``rounds`` allocations."""
 
     seconds: tuple[float, ...]
     launches: int
+    rounds: int
 
 
 def take_samples(
-    time_launches: TimeLaunches,
-    plan: SamplingPlan,
-    clock: Callable[[], float] = time.perf_counter,
+    allocate: Allocate, plan: SamplingPlan, clock: Callable[[], float] = time.perf_counter
 ) -> Samples:
-    """Warm up, choose the launches of a sample, then sample until the plan is met.
+    """Warm up, choose the launches of a sample, then sample round by round until the plan is met.
 
-    At least ``LEAST_SAMPLES`` are taken, even beyond the cap. Raises BackendError for a time that
-    cannot be true (zero, negative, NaN, infinite).
+    One round is always finished. Raises BackendError for a time that cannot be true (zero,
+    negative, NaN, infinite).
     """
-    launches = _warm_up(time_launches, clock, clock() + plan.cap / 10)
+    with allocate() as time_launches:
+        launches = _warm_up(time_launches, plan, clock)
     seconds: list[float] = []
-    deadline = clock() + plan.cap
-    wanted = LEAST_SAMPLES
-    while len(seconds) < wanted or not _is_met(plan, seconds):
-        seconds.append(_believable(time_launches(launches), launches))
-        if len(seconds) >= LEAST_SAMPLES and clock() >= deadline:
+    spent, rounds, cap = 0.0, 0, plan.cap
+    while rounds == 0 or spent < cap:
+        with allocate() as time_launches:
+            _seconds(time_launches, launches)
+            start = clock()
+            seconds += [_seconds(time_launches, launches) for _ in range(ROUND)]
+            spent += clock() - start
+        rounds += 1
+        if rounds == 1 and min(seconds) > LONG:
+            cap *= LONG_CAP
+        if rounds >= plan.rounds and relative_width(seconds) <= plan.precision:
             break
-        if len(seconds) > wanted:
-            # Looking after every sample would cost more than sampling.
-            wanted = len(seconds) + len(seconds) // 8
-    return Samples(tuple(seconds), launches)
+    return Samples(tuple(seconds), launches, rounds)
 
 
-def _is_met(plan: SamplingPlan, seconds: Sequence[float]) -> bool:
-    return relative_width(seconds) <= plan.precision
+def _warm_up(time_launches: TimeLaunches, plan: SamplingPlan, clock: Callable[[], float]) -> int:
+    """Launch until the clocks have settled, and return the launches of one sample."""
+    fastest = min(_seconds(time_launches, 1) for _ in range(2))
+    launches = max(1, min(MOST_LAUNCHES, round(plan.least_sample / fastest)))
+    start = clock()
+    earlier = float("inf")
+    while True:
+        batch_start = clock()
+        batch = [_seconds(time_launches, launches)]
+        while clock() - batch_start < plan.warmup / 2:
+            batch.append(_seconds(time_launches, launches))
+        now = sorted(batch)[len(batch) // 2]
+        elapsed = clock() - start
+        is_falling = now < earlier * (1 - plan.precision)
+        if elapsed >= 10 * plan.warmup or (elapsed >= plan.warmup and not is_falling):
+            return max(1, min(MOST_LAUNCHES, round(plan.least_sample / now)))
+        earlier = now
 
 
-def _warm_up(time_launches: TimeLaunches, clock: Callable[[], float], until: float) -> int:
-    """Launch until ``until`` (at least twice) and return the launches of one sample."""
-    fastest = min(_believable(time_launches(1), 1) for _ in range(2))
-    launches = max(1, min(MOST_LAUNCHES, round(LEAST_SAMPLE / fastest)))
-    while clock() < until:
-        _believable(time_launches(launches), launches)
-    return launches
-
-
-def _believable(seconds: float, launches: int) -> float:
+def _seconds(time_launches: TimeLaunches, launches: int) -> float:
+    """Seconds per launch, if they can be true."""
+    seconds = time_launches(launches)
     if not 0 < seconds < float("inf"):
         raise BackendError(f"the device reported {seconds!r} s for {launches} launches")
     return seconds / launches
