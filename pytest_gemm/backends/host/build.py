@@ -95,7 +95,7 @@ class Builder:
         Raises CompileError, whose first line has the user's file, line and the first error; the
         compiler's whole log follows.
         """
-        files = rewrite(program.source, program.filename, gnu=self.compiler.family == "gcc")
+        files = rewrite(program.source, program.filename)
         main = _with_entry(files[0], program)
         texts = [main, *(text for file in files[1:] for text in (file.name, _marked(file)))]
         name = f"{self._key([runtime.path.name, *texts])}.so"

@@ -25,11 +25,13 @@ Family = Literal["gcc", "clang", "zig"]
 _ADVICE = "run `pip install 'pytest-gemm[host]'` or `apt-get install g++`"
 
 # The results of every kernel must be those of an in-order chain of fused multiply-adds. g++
-# would split multiplication and addition to vectorise them, so it may not.
+# would split multiplication and addition to vectorise them, so it may not. Kernels read float as
+# float4 and int, which costs nothing to allow; null pointers must fault, endless loops not end.
 _COMMON = (
     *("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-w"),
-    *("-ffp-contract=fast", "-fno-math-errno", "-fno-finite-loops", "-fno-plt"),
-    *("-fno-threadsafe-statics", "-fstack-clash-protection"),
+    *("-ffp-contract=fast", "-fno-math-errno"),
+    *("-fno-strict-aliasing", "-fno-delete-null-pointer-checks"),
+    *("-fno-threadsafe-statics", "-fno-plt", "-fno-finite-loops", "-fstack-clash-protection"),
 )
 _FAMILY: dict[Family, tuple[str, ...]] = {
     "gcc": ("-fno-tree-vectorize", "-fno-semantic-interposition"),

@@ -65,17 +65,21 @@ _DETAILS = {
     6: "thread {thread} waits in the warp operation in {place} for lanes that never come, thread"
     " {other} in the one in line {other_line}",
 }
+_PAST_SHARED_MEMORY = 7
 
 
 def kernel_fault(
-    report: Report, timeout: float, describe_address: Callable[[int], str]
+    report: Report,
+    timeout: float,
+    shared_bytes: int,
+    describe_address: Callable[[int], str],
 ) -> KernelFault:
     """The exception for a report; ``describe_address`` says where an address lies."""
     kind = KINDS[report.fault]
     thread, block = report.thread.dim3, report.block.dim3
     place = f"{report.file.decode(errors='replace')}:{report.line}"
     where = f"in block {block}, thread {thread}"
-    if report.detail:
+    if report.detail in _DETAILS:
         sentence = _DETAILS[report.detail].format(
             thread=thread, other=report.other_thread.dim3, place=place, other_line=report.other_line
         )
@@ -83,7 +87,12 @@ def kernel_fault(
         message += f" block {block}: {sentence}"
     elif kind == "out-of-bounds":
         access = {0: "read", 1: "write"}.get(report.is_write, "access")
-        message = f"out-of-bounds {access} {where}: {describe_address(report.address)}"
+        if report.detail == _PAST_SHARED_MEMORY:
+            past = report.address - shared_bytes
+            address = f"{past} bytes past the end of dynamic shared memory ({shared_bytes} bytes)"
+        else:
+            address = describe_address(report.address)
+        message = f"out-of-bounds {access} {where}: {address}"
     elif kind == "timeout":
         message = f"one launch took longer than {timeout:g} s: it was stopped {where}"
     elif kind == "division-by-zero":

@@ -100,7 +100,7 @@ class Runtime:
         if outcome > 0:
             if KINDS[report.fault] == "interrupted":
                 raise KeyboardInterrupt
-            raise kernel_fault(report, timeout, describe_address)
+            raise kernel_fault(report, timeout, config.shared_mem, describe_address)
         return seconds.value
 
 

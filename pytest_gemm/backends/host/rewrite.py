@@ -1,9 +1,9 @@
 """The little that must change in a CUDA source before an ordinary C++ compiler reads it.
 
 Macros in ``cpp/include/pytest_gemm/cuda.h`` do most of the work. Rewritten here are only
-declarations of shared memory that no macro can express, ``#pragma unroll``, ``#include`` lines,
-and constructs that the back end does not support: those get a ``#error`` of their own, so that
-the compiler reports them on the user's line and only where they are not disabled by ``#if``.
+declarations of shared memory that no macro can express, ``#include`` lines, and constructs that
+the back end does not support: those get a ``#error`` of their own, so that the compiler reports
+them on the user's line and only where no ``#if`` leaves them out.
 Line numbers never change.
 """
 
@@ -55,10 +55,9 @@ _UNSUPPORTED = tuple(
     )
 )
 
-_DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(?P<word>\w*)(?:\\\n|[^\n])*", re.MULTILINE)
+_DIRECTIVE = re.compile(r"^[ \t]*#(?:\\\n|[^\n])*", re.MULTILINE)
 _DEFINE_HEAD = re.compile(r"[ \t]*#[ \t]*define[ \t]+\w+(?:\([^)]*\))?")
 _INCLUDE = re.compile(r'[ \t]*#[ \t]*include[ \t]*(?:"(?P<local>[^"\n]+)"|<(?P<angle>[^>\n]+)>)')
-_UNROLL = re.compile(r"[ \t]*#[ \t]*pragma[ \t]+unroll\b[ \t]*\(?[ \t]*(?P<count>\w*)")
 _EXTERN_SHARED = re.compile(
     r"\b(?:extern\b[^;{}\"]*?\b__shared__|__shared__\b[^;{}]*?\bextern)\b[^;{}]*;"
 )
@@ -87,13 +86,12 @@ class SourceFile:
     text: str
 
 
-def rewrite(source: str, filename: str, *, gnu: bool) -> tuple[SourceFile, ...]:
+def rewrite(source: str, filename: str) -> tuple[SourceFile, ...]:
     """Rewrite a kernel file and every local file that it includes; the kernel's comes first.
 
     ``filename`` is what diagnostics call the source; its folder is searched for includes.
-    ``gnu`` chooses g++'s spelling of ``#pragma unroll``.
     """
-    reader = _Reader(Path(filename).parent, gnu)
+    reader = _Reader(Path(filename).parent)
     main = reader.read(source, filename)
     return (main, *reader.headers.values())
 
@@ -101,9 +99,8 @@ def rewrite(source: str, filename: str, *, gnu: bool) -> tuple[SourceFile, ...]:
 class _Reader:
     """Rewrites one file after another, as their includes ask for them."""
 
-    def __init__(self, folder: Path, gnu: bool) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.gnu = gnu
         self.headers: dict[Path, SourceFile] = {}
         self._names: dict[Path, str] = {}
 
@@ -111,24 +108,14 @@ class _Reader:
         if not source.endswith("\n"):
             source += "\n"
         code = strip(source)
-        edits = [*self._directives(source, code, Path(shown).parent), *_declarations(code)]
+        edits = [*self._includes(source, code, Path(shown).parent), *_declarations(code)]
         edits += _unsupported(code)
         return SourceFile(name, shown, _apply(source, edits))
 
-    def _directives(self, source: str, code: str, folder: Path) -> Iterator[_Edit]:
+    def _includes(self, source: str, code: str, folder: Path) -> Iterator[_Edit]:
         for directive in _DIRECTIVE.finditer(code):
-            start = directive.start()
-            if directive["word"] == "include":
-                if match := _INCLUDE.match(source, start):
-                    yield from self._include(match, folder)
-            elif (
-                directive["word"] == "pragma" and self.gnu and (match := _UNROLL.match(code, start))
-            ):
-                # g++ takes a number only. Without one, CUDA unrolls loops of constant length.
-                count = match["count"] or "16"
-                if count.isdigit():
-                    text = f"#pragma GCC unroll {count}"
-                    yield _Edit(start, directive.end(), text)
+            if match := _INCLUDE.match(source, directive.start()):
+                yield from self._include(match, folder)
 
     def _include(self, match: re.Match[str], folder: Path) -> Iterator[_Edit]:
         header = match["local"] or match["angle"]

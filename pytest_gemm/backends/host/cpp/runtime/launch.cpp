@@ -62,6 +62,7 @@ double seconds(clockid_t clock) {
 constexpr std::size_t max_shared_bytes = 227 * 1024;
 unsigned char* shared_end;  // a guard page follows
 unsigned char* shared_arena;
+std::size_t dynamic_shared_bytes;
 
 bool place_shared_memory(std::size_t bytes) {
     if (!shared_arena) {
@@ -74,15 +75,16 @@ bool place_shared_memory(std::size_t bytes) {
         shared_end = shared_arena + size;
         if (mprotect(shared_end, page, PROT_NONE) != 0) return false;
     }
+    dynamic_shared_bytes = bytes;
     dynamic_shared_memory = shared_end - (bytes + 15) / 16 * 16;
     return true;
 }
 
 // Shared memory is not initialised: a kernel that reads before it writes meets NaN.
-void poison_shared_memory(const Kernel& kernel, std::size_t dynamic_bytes) {
+void poison_shared_memory(const Kernel& kernel) {
     for (const SharedVariable* v = *kernel.shared_variables; v; v = v->next)
         std::memset(v->address, 0xff, v->size);
-    if (dynamic_bytes) std::memset(dynamic_shared_memory, 0xff, dynamic_bytes);
+    if (dynamic_shared_bytes) std::memset(dynamic_shared_memory, 0xff, dynamic_shared_bytes);
 }
 
 // ---- floating-point mode: subnormals are zero, as in CuPy's kernels (-ftz=true) ------------
@@ -163,6 +165,10 @@ void on_fault(int signal, siginfo_t* info, void* raw_context) {
         report_fault(Fault::out_of_bounds);
         report->address = address;
         report->is_write = context.is_write;
+        if (address - reinterpret_cast<std::uintptr_t>(shared_end) < 4096) {
+            report->detail = past_shared_memory;
+            report->address -= reinterpret_cast<std::uintptr_t>(dynamic_shared_memory);
+        }
     }
     leave();
 }
@@ -269,12 +275,12 @@ struct ProcessState {
     }
 };
 
-void run_grid(const Kernel& kernel, void** arguments, std::size_t shared_bytes) {
+void run_grid(const Kernel& kernel, void** arguments) {
     for (unsigned z = 0; z < gridDim.z; ++z)
         for (unsigned y = 0; y < gridDim.y; ++y)
             for (unsigned x = 0; x < gridDim.x; ++x) {
                 blockIdx = {x, y, z};
-                poison_shared_memory(kernel, shared_bytes);
+                poison_shared_memory(kernel);
                 run_block(kernel, arguments);
             }
 }
@@ -334,7 +340,7 @@ extern "C" PYTEST_GEMM_EXPORT int pytest_gemm_launch(const Kernel* kernel, const
         const double start = seconds(CLOCK_THREAD_CPUTIME_ID);
         for (std::uint32_t i = 0; i < launch->launches; ++i) {
             if (i > 0) launch_start = seconds(CLOCK_MONOTONIC);
-            run_grid(*kernel, launch->arguments, launch->shared_bytes);
+            run_grid(*kernel, launch->arguments);
         }
         *cpu_seconds = seconds(CLOCK_THREAD_CPUTIME_ID) - start;
         running = 0;

@@ -21,7 +21,7 @@ struct Report {
     char text[512];
 };
 
-// Details of barrier divergence and of shuffles; the thread at fault is `thread`.
+// Which sentence; the thread at fault is `thread`.
 enum Detail : std::int32_t {
     exited_while_other_waits = 1,  // `thread` exited, `other_thread` waits at a barrier
     different_barriers,            // both wait, at different barriers
@@ -29,6 +29,7 @@ enum Detail : std::int32_t {
     lane_exited,                   // `thread` waits for a lane that exited: `other_thread`
     lane_not_in_mask,              // `thread` calls a warp operation without being in its mask
     different_masks,               // lanes wait for each other with masks that never match
+    past_shared_memory,            // `address` counts from the start of dynamic shared memory
 };
 
 struct Mistake {

@@ -9,6 +9,7 @@
 #define __CUDA_ARCH__ 700
 #define PYTEST_GEMM_HOST 1
 
+// The C++ headers as well as C's: included later they would undefine the macros below.
 #include <float.h>
 #include <limits.h>
 #include <math.h>
@@ -17,6 +18,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <type_traits>
 #include <utility>
 

@@ -32,7 +32,7 @@ bool Shared<Variable>::listed = enlist(entry);
 
 // The rewriter appends this to every declaration of a __shared__ variable.
 #define PYTEST_GEMM_SHARED(variable) \
-    static_assert(::pytest_gemm::Shared<&variable>::instantiate != nullptr, "");
+    static_assert((static_cast<void>(::pytest_gemm::Shared<&variable>::instantiate), true), "");
 
 // `extern __shared__ T x[]`, inside a function and outside of one.
 template <class T>
@@ -93,6 +93,7 @@ struct Entry<void(P...), function> {
         uint3 thread = threadIdx;
         do {
             threadIdx = thread;
+            __asm__ volatile("" : : "m"(threadIdx));  // stored by now: a fault names it
             function(*static_cast<std::remove_reference_t<P>*>(arguments[I])...);
         } while (!block_is_cooperative && advance(thread));
     }

@@ -16,16 +16,27 @@ template <class A, class B>
 using Common = std::enable_if_t<std::is_arithmetic_v<A> && std::is_arithmetic_v<B>,
                                 std::common_type_t<A, B>>;
 
-// The result of a multiplication or addition that must be rounded before it is used: without
-// this the compiler would fuse __fadd_rn(__fmul_rn(a, b), c), which CUDA promises not to do.
+// A value of which the compiler knows nothing. With one as operand and one as result, a product
+// is rounded before it is used: otherwise __fadd_rn(__fmul_rn(a, b), c) would be fused, which
+// CUDA promises not to do, or a plain `a * b + c` beside it would share the product.
 template <class T>
-inline T rounded(T value) {
+inline T opaque(T value) {
 #if defined(__x86_64__)
     __asm__("" : "+x"(value));
 #elif defined(__aarch64__)
     __asm__("" : "+w"(value));
 #endif
     return value;
+}
+
+template <class T>
+inline T rounded_sum(T a, T b) {
+    return opaque(opaque(a) + b);
+}
+
+template <class T>
+inline T rounded_product(T a, T b) {
+    return opaque(opaque(a) * b);
 }
 
 template <class To, class From>
@@ -87,15 +98,15 @@ PYTEST_GEMM_STORE(__stwt)
 // ---- arithmetic with the rounding in the name ------------------------------------------------
 
 inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
-inline float __fadd_rn(float a, float b) { return pytest_gemm::rounded(a + b); }
-inline float __fsub_rn(float a, float b) { return pytest_gemm::rounded(a - b); }
-inline float __fmul_rn(float a, float b) { return pytest_gemm::rounded(a * b); }
+inline float __fadd_rn(float a, float b) { return pytest_gemm::rounded_sum(a, b); }
+inline float __fsub_rn(float a, float b) { return pytest_gemm::rounded_sum(a, -b); }
+inline float __fmul_rn(float a, float b) { return pytest_gemm::rounded_product(a, b); }
 inline float __fdiv_rn(float a, float b) { return a / b; }
 inline float __frcp_rn(float a) { return 1.0f / a; }
 inline float __fsqrt_rn(float a) { return sqrtf(a); }
 inline double __fma_rn(double a, double b, double c) { return fma(a, b, c); }
-inline double __dadd_rn(double a, double b) { return pytest_gemm::rounded(a + b); }
-inline double __dmul_rn(double a, double b) { return pytest_gemm::rounded(a * b); }
+inline double __dadd_rn(double a, double b) { return pytest_gemm::rounded_sum(a, b); }
+inline double __dmul_rn(double a, double b) { return pytest_gemm::rounded_product(a, b); }
 
 inline float __saturatef(float a) { return a >= 1.0f ? 1.0f : a > 0.0f ? a : 0.0f; }
 
