@@ -7,7 +7,9 @@ the path and makes the sentence.
 from __future__ import annotations
 
 import json
+import marshal
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -28,6 +30,8 @@ MIGRATIONS: dict[int, Callable[[Json], Json]] = {}
 
 _DIGITS = 7
 _HUGE = 2**63
+_MOST_SHARED = 4096
+_shared: dict[bytes, Json] = {}
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?Z")
 _SHA256 = re.compile(r"(?:[0-9a-f]{64})?")
 
@@ -236,7 +240,7 @@ def _list(value: Any) -> list[Any]:
 def _text(value: Any) -> str:
     if not isinstance(value, str) or not value or not value.isprintable():
         raise UnusableError(f"is {_shown(value)}, not a printable text")
-    return value
+    return sys.intern(value)
 
 
 def _optional_text(value: Any) -> str | None:
@@ -254,7 +258,7 @@ def _date(value: Any) -> str:
 def _sha256(value: Any) -> str:
     if not isinstance(value, str) or not _SHA256.fullmatch(value):
         raise UnusableError(f"is {_shown(value)}, not a SHA-256")
-    return value
+    return sys.intern(value)
 
 
 def _whole(value: Any) -> int:
@@ -307,9 +311,19 @@ def _plain(value: Any, depth: int = 4) -> Any:
 
 
 def _mapping(value: Any) -> Json:
+    """Equal ones are checked once and shared: most sessions have the environment of others."""
     if not isinstance(value, dict):
         raise UnusableError(f"is {_shown(value)}, not an object")
-    return {_text(key): _plain(value[key]) for key in value}
+    try:
+        # Version 2 has no back references, so equal values (of equal types) have equal bytes.
+        content = marshal.dumps(value, 2)
+    except ValueError:
+        raise UnusableError("is too deeply nested") from None
+    if content not in _shared:
+        if len(_shared) >= _MOST_SHARED:
+            _shared.clear()
+        _shared[content] = {_text(key): _plain(value[key]) for key in value}
+    return _shared[content]
 
 
 def _counters(value: Any) -> dict[str, float]:
