@@ -51,10 +51,7 @@ class Estimate:
         """
         if self.n < 2:
             return math.inf
-        from statistics import NormalDist
-
-        z = NormalDist().inv_cdf((1 + self.coverage) / 2)
-        return math.log(self.high / self.low) / (2 * z)
+        return math.log(self.high / self.low) / (2 * _normal_reach(self.n))
 
 
 @dataclass(frozen=True)
@@ -180,6 +177,14 @@ def _agreement(values: Sequence[float], prior_sd: float, prior_df: float) -> Con
         n=n,
         odd=tuple(i for i, v in enumerate(values) if abs(v - middle) > cut),
     )
+
+
+@lru_cache(maxsize=4096)
+def _normal_reach(n: int) -> float:
+    """Standard errors on either side that cover as much as the interval of n samples."""
+    from statistics import NormalDist
+
+    return NormalDist().inv_cdf((1 + coverage(n, median_interval(n)[0])) / 2)
 
 
 def _moderated(sd: float, n: int, prior_sd: float, prior_df: float) -> float:
