@@ -22,7 +22,7 @@ from pytest_gemm.backends.base import (
 )
 from pytest_gemm.backends.host.build import Builder, Library, cache_folder, runtime_hash
 from pytest_gemm.backends.host.compiler import Compiler, find_compiler
-from pytest_gemm.backends.host.launch import LoadedKernel, Runtime, check_config
+from pytest_gemm.backends.host.launch import LoadedKernel, Runtime, check_config, load_runtime
 from pytest_gemm.backends.host.machine import (
     core_count,
     cpu_model,
@@ -104,7 +104,7 @@ class HostBackend(Backend):
 
     @cached_property
     def _runtime(self) -> Runtime:
-        return Runtime(self._runtime_library.path)
+        return load_runtime(self._runtime_library.path)
 
     def compile(self, program: Program) -> Executable:
         """Build a program, or take it from the cache. Raises CompileError, BackendError."""

@@ -145,7 +145,7 @@ class Builder:
 
 
 def cache_folder(wanted: Path | None) -> Path:
-    """The first folder that can be written: see the README of the cache.
+    """The folder of compiled kernels, made where it does not exist.
 
     ``wanted``, else ``$PYTEST_GEMM_CACHE``: no other is tried then. Otherwise
     ``$XDG_CACHE_HOME/pytest-gemm``, ``~/.cache/pytest-gemm``, or one of this user's under the

@@ -36,7 +36,7 @@ _COMMON = (
 _FAMILY: dict[Family, tuple[str, ...]] = {
     "gcc": ("-fno-tree-vectorize", "-fno-semantic-interposition"),
     "clang": ("-fno-semantic-interposition", "-Wno-unused-command-line-argument"),
-    "zig": ("-fno-sanitize=undefined", "-Wno-unused-command-line-argument"),
+    "zig": ("-fno-sanitize=undefined", "-UNDEBUG", "-Wno-unused-command-line-argument"),
 }
 
 _PROBE = """\

@@ -58,19 +58,33 @@ _launching = threading.Lock()
 """Shared memory and the runtime's state are static: one launch at a time in a process."""
 
 
+_runtimes: dict[str, Runtime] = {}
+
+
+def load_runtime(path: Path) -> Runtime:
+    """Load a runtime once per process.
+
+    The dynamic linker tells libraries apart by name, which stands for the content: a copy in
+    another cache folder would get the launches, and the first one the kernels.
+    """
+    if path.name not in _runtimes:
+        _runtimes[path.name] = Runtime(path)
+    return _runtimes[path.name]
+
+
 class Runtime:
-    """The loaded runtime library."""
+    """The loaded runtime library: see ``load_runtime``."""
 
     def __init__(self, path: Path) -> None:
-        self._library = ctypes.CDLL(str(path))
-        self._launch = self._library.pytest_gemm_launch
+        library = ctypes.CDLL(str(path))
+        self._launch = library.pytest_gemm_launch
         self._launch.argtypes = [
             ctypes.POINTER(_Kernel),
             ctypes.POINTER(_Launch),
             ctypes.POINTER(Report),
             ctypes.POINTER(ctypes.c_double),
         ]
-        self._printed = self._library.pytest_gemm_printed
+        self._printed = library.pytest_gemm_printed
         self._printed.restype = ctypes.c_size_t
         self._printed.argtypes = [ctypes.POINTER(ctypes.c_void_p)]
 

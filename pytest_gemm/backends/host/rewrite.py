@@ -40,16 +40,16 @@ _UNSUPPORTED = tuple(
         (r"\b(?:asm|__asm__|__asm)\b", "inline PTX"),
         (r"<<<", "launching a kernel with <<<...>>>"),
         (r"(?<![\w.:>])main\s*\((?=[^;]*\{)", "a main function"),
-        (r"\b(?:tex[123]D|tex1Dfetch|surf[123]D)\w*\s*[<(]", "textures and surfaces"),
-        (r"\bcudaTextureObject_t\b|\btexture\s*<", "textures and surfaces"),
+        (r"\b(?:tex[123]D|tex1Dfetch|surf[123]D)\w*\s*[<(]", "a texture or surface"),
+        (r"\bcudaTextureObject_t\b|\btexture\s*<", "a texture or surface"),
         (r"\bcuda[A-Z]\w*(?=\s*\()|\bcuda(?:Error|Stream|Event)_t\b", "CUDA's host API"),
         (r"\bcuda\s*::\s*(?:std\b|\w+)", "libcu++ (cuda::barrier, cuda::std ...)"),
-        (r"\bcooperative_groups\b", "cooperative groups"),
+        (r"\bcooperative_groups\b", "the cooperative groups API"),
         (r"\bnvcuda\b", "the WMMA API"),
         (r"\b(?:cub|cutlass|cute|thrust)\s*::", "a device library (CUB, CUTLASS, Thrust)"),
         (r"\b__activemask\b", "__activemask"),
         (r"\b__(?:match_any|match_all|reduce_\w+)_sync\b", "a warp reduction or match"),
-        (r"\b__(?:pipeline|cvta|mbarrier)_\w+", "asynchronous copies"),
+        (r"\b__(?:pipeline|cvta|mbarrier)_\w+", "an asynchronous copy"),
         (r"\b__(?:half2?|nv_bfloat162?)\b", "half precision"),
         (r"\b__cluster_dims__\b", "a thread block cluster"),
     )
@@ -240,4 +240,4 @@ def _sentence(what: str) -> str:
 
 
 def _pragma(what: str) -> str:
-    return f'_Pragma("GCC error \\"{_sentence(what)}\\"") '
+    return f' _Pragma("GCC error \\"{_sentence(what)}\\"") '
