@@ -21,10 +21,10 @@ from pytest_gemm.backends.base import (
     PythonProgram,
 )
 from pytest_gemm.case import Case
-from pytest_gemm.correctness import check_exactly, check_timed, exact_problems
+from pytest_gemm.correctness import check_suite, check_timed, exact_problems
 from pytest_gemm.device import ALIGNMENT, Workspace
 from pytest_gemm.errors import GemmError
-from pytest_gemm.kernelspec import Kernel
+from pytest_gemm.kernelspec import BUFFERS, Kernel
 from pytest_gemm.matrices import Operands, operands
 from pytest_gemm.problem import Problem
 from pytest_gemm.result import Result
@@ -65,8 +65,7 @@ def _verify_and_time(case: Case, backend: Backend, function: Function | None) ->
 
     suite = exact_problems(kernel.op, kernel.scalars, kernel.uses_ld)
     small = [exact for exact in suite if not kernel.skip_reason(exact)]
-    for exact in small or [problem]:
-        check_exactly(launcher.once, backend, exact, settings.seed, kernel=kernel.id)
+    check_suite(launcher.once, backend, small or [problem], settings.seed, kernel=kernel.id)
 
     data = operands(problem, settings.seed, TIMED_RECIPE)
     check = partial(check_timed, data=data, kernel=kernel.id, deterministic=kernel.deterministic)
@@ -105,7 +104,7 @@ class _Launcher:
         """Seconds of that many launches. Raises SpecError, KernelFault, CompileError."""
         problem = workspace.problem
         arguments: list[Argument] = [
-            workspace.matrix(value) if isinstance(value, str) else value
+            _argument(workspace, value)
             for value in self.kernel.arguments(problem)
         ]
         return self.backend.time(
@@ -152,6 +151,12 @@ def _loaded(backend: Backend, problem: Problem, data: Operands) -> Iterator[Work
 
 def _plan(case: Case, kind: str) -> SamplingPlan:
     return replace(PLANS[kind], cap=case.settings.time_cap)
+
+
+def _argument(workspace: Workspace, value: str | int | float) -> Argument:
+    if not isinstance(value, str):
+        return value
+    return workspace.matrix(value) if value in BUFFERS else None
 
 
 def _program(kernel: Kernel, function: Function | None) -> Program:

@@ -92,7 +92,8 @@ class Matrix:
     dtype: str
 
 
-Argument = Matrix | int | float
+Argument = Matrix | int | float | None
+"""What a program is launched with; None stands for the stream of the back end, where it has one."""
 
 
 class Executable(Protocol):

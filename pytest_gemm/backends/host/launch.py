@@ -146,7 +146,7 @@ def _pack(parameter: _Parameter, argument: Argument, where: str) -> Any:
         return _pack_matrix(parameter, argument, where)
     if kind in "iub" and isinstance(argument, int):
         return _pack_integer(parameter, argument, where)
-    if kind == "f" and parameter.size in (4, 8):
+    if kind == "f" and parameter.size in (4, 8) and argument is not None:
         return (ctypes.c_float if parameter.size == 4 else ctypes.c_double)(argument)
     given = "an integer" if isinstance(argument, int) else "a floating-point number"
     raise CompileError(f"{where} is {_type_name(parameter)}, not {given}")
