@@ -56,8 +56,10 @@ __attribute__((noinline)) void register_blocked(int n) {
 }
 
 __attribute__((noinline)) void add(int n) {
-    for (int repeat = 0; repeat < 64; repeat++)
+    for (int repeat = 0; repeat < 64; repeat++) {
         for (int i = 0; i < n * n; i++) C[i] = A[i] + B[i];
+        asm volatile("" ::: "memory");
+    }
 }
 
 double cpu_seconds() {

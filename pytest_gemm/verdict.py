@@ -29,6 +29,9 @@ FULL_BASELINE = 3
 POWER = 0.9
 """How often ``smallest_slowdown`` would be found."""
 
+UNRULY = 3.0
+"""Sessions that scatter by more than this many prior deviations contradict each other."""
+
 FAILS_STRICTLY = frozenset({"new", "withheld", "inconclusive"})
 
 
@@ -191,7 +194,8 @@ def screen(
     reach``. ``excess`` is the standard error that the new median has beyond the stored ones'.
 
     Noise never buys a pass: a change that the prior's spread alone would have called slower is
-    ``inconclusive`` where only a larger spread or a larger error excuses it.
+    ``inconclusive`` where only a larger spread or a larger error excuses it, and so is everything
+    that is neither slower nor faster where the spread is above ``UNRULY`` times the prior's.
 
     Raises ValueError for times that are not finite and above 0, and for a count below 1.
     """
@@ -210,10 +214,10 @@ def screen(
     outcome: Outcome = "same"
     if change > threshold:
         outcome = "slower"
-    elif change > tolerated + t * expected_error:
-        outcome = "inconclusive"
     elif change < -threshold:
         outcome = "faster"
+    elif change > tolerated + t * expected_error or base.sd > UNRULY * prior.sd:
+        outcome = "inconclusive"
     return Screen(
         outcome=outcome,
         centre=base.centre,
