@@ -12,10 +12,14 @@ from pytest_gemm.problem import Problem
 
 @dataclass(frozen=True)
 class Settings:
-    """How a case is run: the operands' seed, whether it is timed, and limits in seconds."""
+    """How a case is run: the operands' seed, whether it is timed, and limits in seconds.
+
+    ``cold``: timed with empty caches.
+    """
 
     seed: int = 0
     timed: bool = False
+    cold: bool = False
     time_cap: float = 0.5
     launch_timeout: float = 20.0
 
@@ -30,8 +34,12 @@ class Case:
 
     @property
     def id(self) -> str:
-        """Stable, by name: ``tiled-512x512x512-float32``, ``block_size[SIDE:16]-...``."""
-        return f"{self.kernel.id}-{self.problem.id}-{self.problem.dtype}"
+        """Stable, by name: ``tiled-512x512x512-float32``, ``block_size[SIDE:16]-...``.
+
+        A cold case is another benchmark: its id ends in ``-cold``.
+        """
+        cold = "-cold" if self.settings.cold else ""
+        return f"{self.kernel.id}-{self.problem.id}-{self.problem.dtype}{cold}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, dicts, strings and numbers."""

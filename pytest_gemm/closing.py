@@ -130,7 +130,7 @@ def _vanished(
     if kernels is None or device is None or not options.bench or options.baseline == "off":
         return []
     stored = BaselineStore(options.baselines).benchmarks(device)
-    return [name for name in stored if name.rsplit("-", 2)[0] not in kernels]
+    return [name for name in stored if name.removesuffix("-cold").rsplit("-", 2)[0] not in kernels]
 
 
 def _write_report(

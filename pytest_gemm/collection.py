@@ -67,6 +67,7 @@ class Collector:
         settings = Settings(
             seed=options.seed,
             timed=options.bench,
+            cold=options.cold,
             time_cap=options.time_cap,
             launch_timeout=options.launch_timeout,
         )

@@ -44,6 +44,15 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
         },
     ),
     (
+        "--gemm-cache",
+        {
+            "choices": ("hot", "cold"),
+            "default": "hot",
+            "help": "time with operands in the GPU's caches, or with empty ones (default: "
+            "%(default)s)",
+        },
+    ),
+    (
         "--gemm-report",
         {"metavar": "FILE.json", "help": "write every result, sample and verdict to FILE.json"},
     ),
@@ -71,6 +80,7 @@ class Options(NamedTuple):
     device: str
     sizes: tuple[str, ...]
     baseline: str
+    cold: bool
     report: Path | None
     kernels: tuple[Path, ...]
     modules: tuple[str, ...]
@@ -105,6 +115,7 @@ def read(config: pytest.Config) -> Options:
         device=config.getoption("gemm_device"),
         sizes=tuple(_size(text) for text in config.getoption("gemm_size") or ()),
         baseline=config.getoption("gemm_baseline"),
+        cold=config.getoption("gemm_cache") == "cold",
         report=_report_path(config.getoption("gemm_report"), config.invocation_params.dir),
         kernels=kernels,
         modules=tuple(config.getini("gemm_modules")),

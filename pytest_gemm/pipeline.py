@@ -5,16 +5,20 @@ compile -> verify exactly -> verify on the timed data -> sample -> verify again 
 
 from __future__ import annotations
 
+import math
 import random
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
+from pytest_gemm import overheads
 from pytest_gemm.backends.base import (
     Argument,
     Backend,
     CudaProgram,
+    Device,
     Executable,
     LaunchConfig,
     Program,
@@ -23,13 +27,14 @@ from pytest_gemm.backends.base import (
 from pytest_gemm.case import Case
 from pytest_gemm.correctness import check_suite, check_timed, exact_problems
 from pytest_gemm.device import ALIGNMENT, Workspace
-from pytest_gemm.errors import GemmError
+from pytest_gemm.errors import BackendError, GemmError
 from pytest_gemm.kernelspec import BUFFERS, Kernel
 from pytest_gemm.matrices import Operands, operands
+from pytest_gemm.overheads import seconds_of
 from pytest_gemm.problem import Problem
 from pytest_gemm.result import Result
 from pytest_gemm.stats import summarize
-from pytest_gemm.timing import PLANS, SamplingPlan, TimeLaunches, take_samples
+from pytest_gemm.timing import PLANS, TimeLaunches, take_samples
 
 TIMED_RECIPE = "uniform"
 """The recipe of the operands that are timed, and whose C is digested."""
@@ -60,7 +65,9 @@ def run_case(case: Case, backend: Backend, function: Function | None = None) -> 
 
 def _verify_and_time(case: Case, backend: Backend, function: Function | None) -> Result:
     kernel, problem, settings = case.kernel, case.problem, case.settings
+    started = time.perf_counter()
     executable = backend.compile(_program(kernel, function))
+    counters = {"compile_s": time.perf_counter() - started}
     launcher = _Launcher(kernel, backend, executable, settings.launch_timeout)
 
     suite = exact_problems(kernel.op, kernel.scalars, kernel.uses_ld)
@@ -70,11 +77,18 @@ def _verify_and_time(case: Case, backend: Backend, function: Function | None) ->
     data = operands(problem, settings.seed, TIMED_RECIPE)
     check = partial(check_timed, data=data, kernel=kernel.id, deterministic=kernel.deterministic)
     with _loaded(backend, problem, data) as workspace:
+        counters["first_launch_s"] = seconds_of(partial(launcher.once, workspace))
         verified = check(launcher.once, workspace)
-    if not settings.timed:
-        return Result("passed", digest=verified.digest)
+        if not settings.timed:
+            return Result("passed", digest=verified.digest, counters=counters)
+        counters |= overheads.measure(backend, workspace, launcher.once, data)
 
-    samples = take_samples(_placements(launcher, problem, data, settings.seed), _plan(case, backend.kind))
+    before = backend.conditions()
+    timed = replace(launcher, cold=settings.cold)
+    plan = replace(PLANS[backend.kind], cap=settings.time_cap)
+    samples = take_samples(_placements(timed, problem, data, settings.seed), plan)
+    after = backend.conditions()
+    _refuse_impossible(min(samples.seconds), problem, backend.device, cold=settings.cold)
     with _loaded(backend, problem, data) as workspace:
         # Launched as it is timed, all launches of a sample at once.
         batch = partial(launcher.time, launches=samples.launches)
@@ -85,6 +99,8 @@ def _verify_and_time(case: Case, backend: Backend, function: Function | None) ->
         samples=samples.seconds,
         launches=samples.launches,
         estimate=summarize(samples.seconds),
+        counters=counters,
+        conditions={"before": dict(before), "after": dict(after)},
     )
 
 
@@ -96,6 +112,7 @@ class _Launcher:
     backend: Backend
     executable: Executable
     timeout: float
+    cold: bool = False
 
     def once(self, workspace: Workspace) -> None:
         self.time(workspace, 1)
@@ -104,14 +121,14 @@ class _Launcher:
         """Seconds of that many launches. Raises SpecError, KernelFault, CompileError."""
         problem = workspace.problem
         arguments: list[Argument] = [
-            _argument(workspace, value)
-            for value in self.kernel.arguments(problem)
+            _argument(workspace, value) for value in self.kernel.arguments(problem)
         ]
         return self.backend.time(
             self.executable,
             LaunchConfig(*self.kernel.launch(problem)),
             arguments,
             launches=launches,
+            cold=self.cold,
             timeout=self.timeout,
         )
 
@@ -149,8 +166,21 @@ def _loaded(backend: Backend, problem: Problem, data: Operands) -> Iterator[Work
         yield workspace
 
 
-def _plan(case: Case, kind: str) -> SamplingPlan:
-    return replace(PLANS[kind], cap=case.settings.time_cap)
+def _refuse_impossible(fastest: float, problem: Problem, device: Device, *, cold: bool) -> None:
+    """Raise BackendError for a launch faster than the hardware's arithmetic or memory allows.
+
+    The memory's limit holds only where the operands cannot all come from a cache.
+    """
+    limits = {"arithmetic": problem.flops / (device.peak_flops or math.inf)}
+    cache = float(device.environment.get("l2_bytes") or math.inf)
+    if cold or problem.bytes > 4 * cache:
+        limits["memory"] = problem.bytes / (device.peak_bandwidth or math.inf)
+    for name, limit in limits.items():
+        if fastest < limit:
+            raise BackendError(
+                f"a launch of {fastest:.3g} s cannot be true: the device's {name} needs at least "
+                f"{limit:.3g} s for {problem.id}"
+            )
 
 
 def _argument(workspace: Workspace, value: str | int | float) -> Argument:

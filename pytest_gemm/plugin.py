@@ -47,10 +47,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "gemm: a matrix kernel on a problem (pytest-gemm)")
     with _config_error_as(pytest.UsageError):
         config.stash[OPTIONS] = chosen = options.read(config)
-        if chosen.device == "cuda":
+        if chosen.device == "cuda" or chosen.cold:
             from pytest_gemm.backends.choice import choose_backend
 
-            choose_backend(chosen.device)
+            choose_backend(chosen.device, cold=chosen.cold)
     config.pluginmanager.register(Recorder(chosen), Recorder.__name__)
 
 

@@ -17,7 +17,8 @@ class Result:
     ``outcome`` is ``passed``, ``failed`` or ``skipped``; ``message`` is then empty, or a text
     whose first line is complete in itself. ``digest`` names the bits of C on the timed data
     (empty for a kernel that is not deterministic). ``counters`` holds exact or measured numbers
-    by name.
+    by name
+    (seconds where it ends in ``_s``); ``conditions`` are those ``before`` and ``after`` sampling.
     """
 
     outcome: str
@@ -29,6 +30,7 @@ class Result:
     counters: Mapping[str, float] = field(default_factory=dict)
     device: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
+    conditions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, dicts, strings and numbers."""

@@ -47,7 +47,7 @@ SCRIPTED_DEVICE = """
         kind = "host"
         device = Device("host", {device!r}, "a scripted CPU", {environment!r})
 
-        def time(self, executable, config, arguments, *, launches=1, timeout=60.0):
+        def time(self, executable, config, arguments, *, launches=1, cold=False, timeout=60.0):
             super().time(executable, config, arguments, timeout=timeout)
             return {seconds!r}.get(executable.program.function.__name__, 0.010) * launches
 

@@ -88,6 +88,7 @@ class MemoryBackend(Backend):
         arguments: Sequence[Argument],
         *,
         launches: int = 1,
+        cold: bool = False,
         timeout: float = 60.0,
     ) -> float:
         assert isinstance(executable, MemoryExecutable)
@@ -99,6 +100,9 @@ class MemoryBackend(Backend):
             except Exception as error:
                 raise KernelFault("exception", repr(error)) from error
         return time.perf_counter() - start
+
+    def conditions(self) -> Mapping[str, Any]:
+        return {}
 
 
 def view(matrix: Matrix) -> Float32:

@@ -50,7 +50,9 @@ def test_a_slower_kernel_fails_exactly_its_own_items(project: Project) -> None:
     assert result.ret == 1
     assert result.parseoutcomes() == {"passed": 3, "failed": 2}
     assert failed_cases(result) == {c for c in CASES if c.startswith("outer")}
-    result.stdout.fnmatch_lines(["FAILED *outer-16x16x16-float32* outer on 16x16x16: slower by +30.0 %*"])
+    result.stdout.fnmatch_lines(
+        ["FAILED *outer-16x16x16-float32* outer on 16x16x16: slower by +30.0 %*"]
+    )
     assert project.files() == stored
 
 

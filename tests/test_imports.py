@@ -12,11 +12,13 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "pytest_gemm"
 
 ORDER = [
-    *("errors", "problem", "expressions", "cuda_source", "frontmatter", "kernelspec", "binding"),
+    *("errors", "problem", "expressions", "cuda_source", "frontmatter", "includes"),
+    *("kernelspec", "binding"),
     *("schema", "declaration", "python_kernel", "registry"),
     *("stats", "matrices", "baselines", "verdict"),
     *("backends.base", "backends.choice", "backends.host", "backends"),
     *("device", "comparison", "regions", "causes", "diagnosis", "correctness", "timing"),
+    "overheads",
     *("options", "case", "result", "pipeline", "record", "collection"),
     *("report", "session", "closing"),
     *("publish", "recorder", "fixture", "plugin"),

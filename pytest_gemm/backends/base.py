@@ -26,13 +26,18 @@ class Device:
 
     ``name`` is the stable key under which its baselines are stored (safe as a folder's name);
     ``description`` is for people; ``environment`` holds what may change on the same device
-    (compiler, driver, versions): plain strings, numbers or None.
+    (compiler, driver, versions): plain strings, numbers or None. ``peak_flops`` (per second,
+    float32), ``peak_bandwidth`` (bytes per second) and ``memory`` (bytes) are the hardware's
+    limits, where they are known.
     """
 
     kind: str
     name: str
     description: str
     environment: Mapping[str, Any] = field(default_factory=dict)
+    peak_flops: float | None = None
+    peak_bandwidth: float | None = None
+    memory: int | None = None
 
 
 @dataclass(frozen=True)
@@ -142,10 +147,16 @@ class Backend(ABC):
         arguments: Sequence[Argument],
         *,
         launches: int = 1,
+        cold: bool = False,
         timeout: float = 60.0,
     ) -> float:
         """Launch ``launches`` times one after another, wait, and return the seconds of them all.
 
+        ``cold`` evicts the caches before each launch, outside of the time that is returned.
         Raises KernelFault for what the kernel did wrong (a launch longer than ``timeout``
         seconds too), CompileError where the arguments do not fit the program's parameters.
         """
+
+    @abstractmethod
+    def conditions(self) -> Mapping[str, Any]:
+        """What may change from minute to minute (clocks, temperature, load): plain values."""

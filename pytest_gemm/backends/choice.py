@@ -21,8 +21,18 @@ class Choice:
     hint: str = ""
 
 
-def choose_backend(device: str) -> Choice:
-    """Resolve ``auto``, ``host`` or ``cuda``. Raises ConfigError where cuda cannot be used."""
+def choose_backend(device: str, *, cold: bool = False) -> Choice:
+    """Resolve ``auto``, ``host`` or ``cuda``.
+
+    Raises ConfigError where cuda cannot be used, or cold timing is asked of a CPU.
+    """
+    choice = _choose(device)
+    if cold and choice.kind == "host":
+        raise ConfigError("--gemm-cache=cold: only a GPU's caches can be emptied; leave it out")
+    return choice
+
+
+def _choose(device: str) -> Choice:
     if device == "host":
         return Choice("host")
     if device == "cuda":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -147,13 +148,16 @@ class HostBackend(Backend):
         arguments: Sequence[Argument],
         *,
         launches: int = 1,
+        cold: bool = False,
         timeout: float = 60.0,
     ) -> float:
         """The CPU seconds of ``launches`` launches: of this thread, or of the process for Python.
 
         ``timeout`` holds for a CUDA kernel only. Raises KernelFault, CompileError, and
-        BackendError for a launch over CUDA's limits.
+        BackendError for a launch over CUDA's limits and for a cold one.
         """
+        if cold:
+            raise BackendError("a CPU's caches cannot be emptied before a launch: time hot ones")
         if isinstance(executable, PythonExecutable):
             return executable.time(arguments, launches)
         assert isinstance(executable, CudaExecutable)
@@ -162,6 +166,10 @@ class HostBackend(Backend):
         return self._runtime.launch(
             executable.kernel, config, values, launches, timeout, self._describe(arguments)
         )
+
+    def conditions(self) -> Mapping[str, Any]:
+        """The load of the machine: processes that want to run, over the last minute."""
+        return {"load": os.getloadavg()[0]}
 
     def _own(self, buffer: Buffer) -> HostBuffer:
         if self._buffers.get(id(buffer)) is not buffer:
