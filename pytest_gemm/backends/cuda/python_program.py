@@ -1,0 +1,77 @@
+"""Kernels that are Python callables: they get CuPy arrays and the stream."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pytest_gemm.backends.base import Argument, LaunchConfig, Matrix, PythonProgram
+from pytest_gemm.backends.cuda.api import Api
+from pytest_gemm.backends.cuda.memory import DeviceBuffer
+from pytest_gemm.backends.cuda.queue import Queue
+from pytest_gemm.errors import CompileError, KernelFault
+
+STREAM = "stream"
+
+
+class PythonExecutable:
+    """A callable, ready to be launched with our stream as CuPy's current one."""
+
+    facts: Mapping[str, Any] = {}
+
+    def __init__(self, api: Api, queue: Queue, program: PythonProgram) -> None:
+        self._api = api
+        self._queue = queue
+        self._function = program.function
+        self._parameters = program.parameters
+        self.name = getattr(program.function, "__name__", None) or repr(program.function)
+
+    def prepare(self, config: LaunchConfig, arguments: Sequence[Argument]) -> Callable[[], None]:
+        """A callable that calls the function once; it raises KernelFault for its exceptions."""
+        if len(arguments) != len(self._parameters):
+            raise CompileError(
+                f"{self.name} takes {len(self._parameters)} arguments "
+                f"({', '.join(self._parameters)}) and was given {len(arguments)}"
+            )
+        with self._queue.guarded():
+            values = [
+                self._value(name, argument)
+                for name, argument in zip(self._parameters, arguments, strict=True)
+            ]
+        function, stream, errors = self._function, self._queue.cupy_stream, self._api.errors
+
+        def launch() -> None:
+            try:
+                with stream:
+                    function(*values)
+            except errors:
+                raise
+            except Exception as error:
+                raise _fault(error, self.name) from error
+
+        return launch
+
+    def _value(self, name: str, argument: Argument | str) -> Any:
+        if isinstance(argument, Matrix):
+            return self._array(argument)
+        return self._queue.cupy_stream if name == STREAM else argument
+
+    def _array(self, matrix: Matrix) -> Any:
+        """A view of ``rows`` x ``columns`` into the buffer: writing to it writes the matrix."""
+        buffer = matrix.buffer
+        assert isinstance(buffer, DeviceBuffer)
+        cupy = self._api.cupy
+        memory = cupy.cuda.UnownedMemory(buffer.address, buffer.nbytes, buffer)
+        pointer = cupy.cuda.MemoryPointer(memory, matrix.offset)
+        dtype = np.dtype(matrix.dtype)
+        strides = (matrix.ld * dtype.itemsize, dtype.itemsize)
+        return cupy.ndarray((matrix.rows, matrix.columns), dtype, memptr=pointer, strides=strides)
+
+
+def _fault(error: Exception, name: str) -> KernelFault:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{frame.filename}:{frame.lineno}"
+    return KernelFault("exception", f"{where}: {name} raised {type(error).__name__}: {error}")

@@ -1,0 +1,278 @@
+"""How launches are timed: one by one, replayed from a graph, queued behind a blocker, or cold.
+
+- *Hot*: the launches are captured in a CUDA graph, which the device runs without the host. Where
+  they cannot be captured (CuPy refuses to capture cuBLAS), they are queued behind a blocking
+  kernel, and two events around them tell the time.
+- *Cold*: before each launch, twice the L2 cache is overwritten. The launches are queued behind the
+  blocking kernel too, not captured: that works for every program, it is how NVBench measures, and
+  two events around each launch leave the overwriting out of the time.
+
+Each way starts with one ordinary launch of the same arguments: a kernel that is loaded at its
+first launch would wait for the device, and so for the blocking kernel, forever.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
+
+from pytest_gemm.backends.base import Argument, LaunchConfig, Matrix
+from pytest_gemm.backends.cuda.api import Api
+from pytest_gemm.backends.cuda.blocker import LIMIT, Blocker
+from pytest_gemm.backends.cuda.compiler import Compiler
+from pytest_gemm.backends.cuda.graphs import CaptureRefused, Graph
+from pytest_gemm.backends.cuda.memory import DeviceBuffer, Memory
+from pytest_gemm.backends.cuda.queue import Queue
+from pytest_gemm.errors import KernelFault
+
+KEPT = 32
+"""Sets of arguments whose launches and graphs are remembered."""
+
+CHUNKS = (100, 10, 1)
+"""Launches queued at once: a stream holds about a thousand operations, then the host waits."""
+
+SLACK = 50e-6
+"""Seconds that the device may take to become idle after our stream did."""
+
+PATIENCE = 3
+"""Launches in a row with work left elsewhere that make a fault: one may be the host's hiccup."""
+
+
+class Launchable(Protocol):
+    """What both kinds of executable can do."""
+
+    name: str
+
+    def prepare(
+        self, config: LaunchConfig, arguments: Sequence[Argument]
+    ) -> Callable[[], None]: ...
+
+
+@dataclass
+class _Habits:
+    """What was learnt of an executable."""
+
+    capturable: bool = True
+    chunk: int = 0
+    late: int = 0
+
+
+@dataclass
+class _Work:
+    """An executable on certain arguments; ``seconds`` are those of its ordinary launch."""
+
+    name: str
+    habits: _Habits
+    launch: Callable[[], None]
+    buffers: tuple[DeviceBuffer, ...]
+    launched: bool = False
+    seconds: float = 0.0
+    operations: int = 0
+    graphs: dict[int, Graph] = field(default_factory=dict)
+
+    def release(self) -> None:
+        for graph in self.graphs.values():
+            graph.release()
+        self.graphs.clear()
+
+
+class Timer:
+    """Times launches on one queue. ``l2_bytes`` is the size of the L2 cache."""
+
+    held_replays = False
+    """Whether replays of a graph wait behind the blocker too."""
+
+    def __init__(
+        self, api: Api, queue: Queue, memory: Memory, compiler: Compiler, l2_bytes: int
+    ) -> None:
+        self._api = api
+        self._queue = queue
+        self._memory = memory
+        self._compiler = compiler
+        self._l2_bytes = l2_bytes
+        self._works: OrderedDict[Hashable, _Work] = OrderedDict()
+        self._habits: WeakKeyDictionary[Any, _Habits] = WeakKeyDictionary()
+
+    def time(
+        self,
+        executable: Launchable,
+        config: LaunchConfig,
+        arguments: Sequence[Argument],
+        launches: int,
+        cold: bool,
+        timeout: float,
+    ) -> float:
+        """Seconds of all launches. Raises KernelFault, CompileError, BackendError."""
+        self._queue.check()
+        work = self._work(executable, config, arguments)
+        with self._queue.guarded():
+            if launches == 1 and not cold:
+                return self._once(work, timeout)
+            if not work.launched:
+                self._once(work, timeout)
+            if cold:
+                return self._in_chunks(self._cold, work, launches, timeout)
+            if work.habits.capturable:
+                try:
+                    return self._replayed(work, launches, timeout)
+                except CaptureRefused:
+                    work.habits.capturable = False
+            return self._in_chunks(self._queued, work, launches, timeout)
+
+    def forget(self, buffer: DeviceBuffer) -> None:
+        """Drop what refers to a buffer that is freed."""
+        for key in [key for key, work in self._works.items() if buffer in work.buffers]:
+            self._works.pop(key).release()
+
+    def is_captured(self, executable: Launchable) -> bool:
+        """Whether nothing refused to be captured so far."""
+        habits = self._habits.get(executable)
+        return habits is None or habits.capturable
+
+    @cached_property
+    def _blocker(self) -> Blocker:
+        return Blocker(self._api, self._queue, self._compiler)
+
+    @cached_property
+    def _evicting(self) -> DeviceBuffer:
+        return self._memory.allocate(2 * self._l2_bytes)
+
+    def _work(
+        self, executable: Launchable, config: LaunchConfig, arguments: Sequence[Argument]
+    ) -> _Work:
+        types = tuple(map(type, arguments))  # 1 and 1.0 are equal
+        key = (executable, config, tuple(arguments), types)
+        if work := self._works.get(key):
+            self._works.move_to_end(key)
+            return work
+        launch = executable.prepare(config, arguments)
+        matrices = [a.buffer for a in arguments if isinstance(a, Matrix)]
+        buffers = tuple(b for b in matrices if isinstance(b, DeviceBuffer))
+        habits = self._habits.setdefault(executable, _Habits(chunk=CHUNKS[0]))
+        work = self._works[key] = _Work(executable.name, habits, launch, buffers)
+        while len(self._works) > KEPT:
+            self._works.popitem(last=False)[1].release()
+        return work
+
+    def _once(self, work: _Work, timeout: float) -> float:
+        self._queue.record(0)
+        work.launch()
+        self._queue.record(1)
+        self._queue.wait(1, timeout, timeout)
+        work.seconds = self._queue.elapsed(0, 1)
+        work.launched = True
+        self._check_idle(work, work.seconds)
+        return work.seconds
+
+    def _replayed(self, work: _Work, launches: int, timeout: float) -> float:
+        graph = work.graphs.get(launches)
+        if graph is None:
+            graph = work.graphs[launches] = self._captured(work, launches)
+        if self.held_replays:
+            with self._blocker.holding():
+                self._around(graph.replay, 1)
+        else:
+            self._around(graph.replay, 1)
+        self._queue.wait(1, self._limit(work, launches, timeout), timeout)
+        return self._queue.elapsed(0, 1)
+
+    def _captured(self, work: _Work, launches: int) -> Graph:
+        if not work.operations:
+            one = Graph(self._api, self._queue, work.launch, 1)
+            one.release()
+            if one.work < 1:
+                raise KernelFault(
+                    "escaped-stream",
+                    f"{work.name} launches nothing on the given stream: it works on another "
+                    "stream, or returns without work",
+                )
+            work.operations = one.work
+        graph = Graph(self._api, self._queue, work.launch, launches)
+        if graph.work != launches * work.operations:
+            graph.release()
+            raise KernelFault(
+                "escaped-stream",
+                f"{launches} calls of {work.name} put {graph.work} operations on the given stream "
+                f"where one call puts {work.operations}: some return without work, or work on "
+                "another stream",
+            )
+        graph.upload()
+        # What a call did beside the capture ran at once.
+        self._check_idle(work, launches * work.seconds)
+        return graph
+
+    def _in_chunks(
+        self,
+        method: Callable[[_Work, int, float], float | None],
+        work: _Work,
+        launches: int,
+        timeout: float,
+    ) -> float:
+        total, done = 0.0, 0
+        while done < launches:
+            count = min(launches - done, work.habits.chunk)
+            seconds = method(work, count, timeout)
+            if seconds is None:
+                work.habits.chunk = self._smaller(work, count)
+            else:
+                total, done = total + seconds, done + count
+        return total
+
+    def _smaller(self, work: _Work, count: int) -> int:
+        for chunk in CHUNKS:
+            if chunk < count:
+                return chunk
+        raise KernelFault(
+            "timeout",
+            f"a launch of {work.name} could not be queued within {LIMIT:g} s: it waits for the "
+            "device inside the call; leave waiting (synchronize, .get(), .item()) out of it",
+        )
+
+    def _queued(self, work: _Work, launches: int, timeout: float) -> float | None:
+        """Seconds of launches behind the blocker; None where it gave up first."""
+        with self._blocker.holding():
+            self._around(work.launch, launches)
+        self._queue.wait(1, self._limit(work, launches, timeout) + LIMIT, timeout)
+        seconds = self._queue.elapsed(0, 1)
+        self._check_idle(work, seconds)
+        return None if self._blocker.expired else seconds
+
+    def _cold(self, work: _Work, launches: int, timeout: float) -> float | None:
+        """The same with the L2 cache overwritten before each; the sum of the single times."""
+        address, nbytes = self._evicting.address, self._evicting.nbytes
+        with self._blocker.holding():
+            for index in range(launches):
+                self._api.runtime.memsetAsync(address, index & 1, nbytes, self._queue.stream)
+                self._queue.record(2 * index)
+                work.launch()
+                self._queue.record(2 * index + 1)
+        last = 2 * launches - 1
+        self._queue.wait(last, self._limit(work, launches, timeout) + LIMIT, timeout)
+        seconds = sum(self._queue.elapsed(2 * i, 2 * i + 1) for i in range(launches))
+        self._check_idle(work, seconds)
+        return None if self._blocker.expired else seconds
+
+    def _around(self, launch: Callable[[], None], launches: int) -> None:
+        self._queue.record(0)
+        for _ in range(launches):
+            launch()
+        self._queue.record(1)
+
+    def _limit(self, work: _Work, launches: int, timeout: float) -> float:
+        # Many launches cannot be told apart from outside; the ordinary one says what to expect.
+        return timeout + 10 * launches * work.seconds
+
+    def _check_idle(self, work: _Work, seconds: float) -> None:
+        """Raise KernelFault where work went on elsewhere when our stream was done."""
+        left = self._queue.remaining_work()
+        work.habits.late = work.habits.late + 1 if left > max(SLACK, 0.2 * seconds) else 0
+        if work.habits.late >= PATIENCE:
+            raise KernelFault(
+                "escaped-stream",
+                f"{work.name} works outside of the given stream: the device was busy for another "
+                f"{left:.3g} s after the stream was done ({seconds:.3g} s)",
+            )
