@@ -28,12 +28,12 @@ GOOD = "__global__ void k(float* x) { x[0] = 1.0f; }"
 
 
 def installed_compilers() -> list[str]:
-    """The commands of every compiler that this machine has."""
-    names = ["g++", "clang++", *(f"clang++-{version}" for version in range(14, 23))]
-    found = [name for name in names if shutil.which(name)]
+    """One command of each kind of compiler that this machine has: g++, clang++, ziglang."""
+    clang = ["clang++", *(f"clang++-{version}" for version in range(22, 13, -1))]
+    found = [next((name for name in names if shutil.which(name)), "") for names in (["g++"], clang)]
     if importlib.util.find_spec("ziglang"):
         found.append("python -m ziglang c++")
-    return found
+    return [name for name in found if name]
 
 
 class Host:

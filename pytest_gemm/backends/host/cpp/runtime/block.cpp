@@ -83,11 +83,11 @@ char* stack_top(std::uint32_t thread) {
     return stacks + (thread + 1) * (guard_size + stack_size) - thread % 61 * 64;
 }
 
-void continue_with(Thread* thread) {
+[[gnu::always_inline]] inline void continue_with(Thread* thread) {
     Thread* self = current;
     current = thread;
     threadIdx = thread->index;
-    pytest_gemm_switch(&self->stack_pointer, thread->stack_pointer);
+    switch_stack(&self->stack_pointer, thread->stack_pointer);
 }
 
 void exit_thread();

@@ -1,97 +1,75 @@
 // Switching between the stacks of a block's threads.
 //
-// Only what the calling convention preserves is saved, so a switch costs about as much as a
-// function call. Signal masks and floating-point modes are common to all threads of a launch.
+// The switch is inline, not a function of its own: each thread's return from the barrier is then
+// where the processor expects it, at the call that another thread made from the same place. The
+// compiler saves what it needs across the switch, since all registers count as overwritten.
+// Signal masks and floating-point modes are common to all threads of a launch.
 #pragma once
 
 #include <cstdint>
 
 namespace pytest_gemm {
 
-// Saves the running thread's stack pointer in `*from` and continues at `to`.
-extern "C" __attribute__((visibility("hidden"))) void pytest_gemm_switch(void** from, void* to);
-
 #if defined(__x86_64__)
 
-// `pop; jmp` instead of `ret`: a return address that no call pushed would be mispredicted.
-__asm__(R"(
-    .text
-    .globl pytest_gemm_switch
-    .hidden pytest_gemm_switch
-    .type pytest_gemm_switch, @function
-    .p2align 4
-pytest_gemm_switch:
-    pushq %rbp
-    pushq %rbx
-    pushq %r12
-    pushq %r13
-    pushq %r14
-    pushq %r15
-    movq %rsp, (%rdi)
-    movq %rsi, %rsp
-    popq %r15
-    popq %r14
-    popq %r13
-    popq %r12
-    popq %rbx
-    popq %rbp
-    popq %rcx
-    jmpq *%rcx
-    .size pytest_gemm_switch, .-pytest_gemm_switch
-)");
+// Saves the running thread's stack pointer in `*from` and continues at `to`.
+[[gnu::always_inline]] inline void switch_stack(void** from, void* to) {
+    // The 128 bytes below the stack pointer may be in use; rbp cannot be named as overwritten.
+    __asm__ volatile(
+        "leaq -128(%%rsp), %%rsp\n\t"
+        "pushq %%rbp\n\t"
+        "leaq 1f(%%rip), %%rax\n\t"
+        "pushq %%rax\n\t"
+        "movq %%rsp, (%0)\n\t"
+        "movq %1, %%rsp\n\t"
+        "popq %%rax\n\t"
+        "jmpq *%%rax\n"
+        "1:\n\t"
+        "popq %%rbp\n\t"
+        "leaq 128(%%rsp), %%rsp"
+        : "+D"(from), "+S"(to)
+        :
+        : "rax", "rbx", "rcx", "rdx", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15",
+          "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",
+          "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "memory", "cc");
+}
 
 // A stack whose first switch enters `start`; `top` is aligned to 16 bytes.
 inline void* prepare_stack(char* top, void (*start)()) {
     auto* slots = reinterpret_cast<std::uintptr_t*>(top);
-    slots[-1] = 0;  // `start` finds the stack as after a call, with no one to return to.
+    slots[-1] = 0;  // `start` finds the stack as after a call, with no one to return to
     slots[-2] = reinterpret_cast<std::uintptr_t>(start);
-    for (int saved = 3; saved <= 8; ++saved) slots[-saved] = 0;
-    return slots - 8;
+    return slots - 2;
 }
 
 #elif defined(__aarch64__)
 
-__asm__(R"(
-    .text
-    .globl pytest_gemm_switch
-    .hidden pytest_gemm_switch
-    .type pytest_gemm_switch, %function
-    .p2align 4
-pytest_gemm_switch:
-    sub sp, sp, #160
-    stp x19, x20, [sp, #0]
-    stp x21, x22, [sp, #16]
-    stp x23, x24, [sp, #32]
-    stp x25, x26, [sp, #48]
-    stp x27, x28, [sp, #64]
-    stp x29, x30, [sp, #80]
-    stp d8, d9, [sp, #96]
-    stp d10, d11, [sp, #112]
-    stp d12, d13, [sp, #128]
-    stp d14, d15, [sp, #144]
-    mov x9, sp
-    str x9, [x0]
-    mov sp, x1
-    ldp x19, x20, [sp, #0]
-    ldp x21, x22, [sp, #16]
-    ldp x23, x24, [sp, #32]
-    ldp x25, x26, [sp, #48]
-    ldp x27, x28, [sp, #64]
-    ldp x29, x30, [sp, #80]
-    ldp d8, d9, [sp, #96]
-    ldp d10, d11, [sp, #112]
-    ldp d12, d13, [sp, #128]
-    ldp d14, d15, [sp, #144]
-    add sp, sp, #160
-    br x30
-    .size pytest_gemm_switch, .-pytest_gemm_switch
-)");
+[[gnu::always_inline]] inline void switch_stack(void** from, void* to) {
+    register void** saved __asm__("x0") = from;
+    register void* target __asm__("x1") = to;
+    __asm__ volatile(
+        "adr x9, 1f\n\t"
+        "stp x29, x9, [sp, #-16]!\n\t"
+        "mov x10, sp\n\t"
+        "str x10, [x0]\n\t"
+        "mov sp, x1\n\t"
+        "ldp x29, x10, [sp], #16\n\t"
+        "br x10\n"
+        "1:"
+        : "+r"(saved), "+r"(target)
+        :
+        : "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13", "x14", "x15",
+          "x16", "x17", "x19", "x20", "x21", "x22", "x23", "x24", "x25", "x26", "x27", "x28",
+          "x30", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12",
+          "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25",
+          "v26", "v27", "v28", "v29", "v30", "v31", "memory", "cc");
+}
 
 inline void* prepare_stack(char* top, void (*start)()) {
-    auto* slots = reinterpret_cast<std::uintptr_t*>(top) - 20;
-    for (int saved = 0; saved < 20; ++saved) slots[saved] = 0;
-    slots[11] = reinterpret_cast<std::uintptr_t>(start);  // x30
-    return slots;
+    auto* slots = reinterpret_cast<std::uintptr_t*>(top);
+    slots[-1] = reinterpret_cast<std::uintptr_t>(start);
+    slots[-2] = 0;  // the frame pointer: here the chain of frames ends
+    return slots - 2;
 }
 
 #else
