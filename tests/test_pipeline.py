@@ -1,0 +1,196 @@
+"""One case from end to end, on a back end in memory whose clock is scripted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pytest_gemm.backends.base import Argument, Device, Executable, LaunchConfig
+from pytest_gemm.case import Case, Settings
+from pytest_gemm.errors import BackendError, KernelFault
+from pytest_gemm.kernelspec import Kernel
+from pytest_gemm.pipeline import run_case
+from pytest_gemm.problem import Problem
+from pytest_gemm.result import Result
+from tests.memory_backend import MemoryBackend
+
+Function = Callable[..., object]
+
+
+class Scripted(MemoryBackend):
+    """Launches last ``seconds`` each; counts them."""
+
+    kind = "host"
+
+    def __init__(self, seconds: float = 0.001, **limits: Any) -> None:
+        super().__init__()
+        self.seconds = seconds
+        self.limits = limits
+        self.launched: list[int] = []
+        self.cold = False
+
+    @property
+    def device(self) -> Device:
+        return Device("host", "host-scripted", "scripted", {"compiler": "c"}, **self.limits)
+
+    def time(
+        self,
+        executable: Executable,
+        config: LaunchConfig,
+        arguments: Sequence[Argument],
+        *,
+        launches: int = 1,
+        cold: bool = False,
+        timeout: float = 60.0,
+    ) -> float:
+        super().time(executable, config, arguments, launches=launches, timeout=timeout)
+        self.launched.append(launches)
+        self.cold |= cold
+        return self.seconds * launches
+
+    def conditions(self) -> Mapping[str, Any]:
+        return {"launched": len(self.launched)}
+
+
+def product(A: Any, B: Any, C: Any) -> None:
+    C[:] = A @ B
+
+
+def case(**settings: Any) -> Case:
+    kernel = Kernel("product", args=("A", "B", "C"), callable="x.py::product", path="x.py")
+    return Case(kernel, Problem("gemm", 48, 40, 24), Settings(**settings))
+
+
+def run(function: Function, backend: MemoryBackend, **settings: Any) -> Result:
+    return run_case(case(**settings), backend, function)
+
+
+def test_a_right_kernel_passes_with_a_digest_and_no_samples() -> None:
+    result = run(product, Scripted())
+    assert result.outcome == "passed"
+    assert result.digest.startswith("sha256:")
+    assert result.samples == ()
+    assert result.device["name"] == "host-scripted"
+    assert {"compile_s", "first_launch_s"} <= set(result.counters)
+
+
+def test_a_timed_kernel_has_samples_and_says_under_what_conditions() -> None:
+    backend = Scripted()
+    result = run(product, backend, timed=True, time_cap=0.01)
+    assert result.estimate is not None
+    assert result.estimate.median == pytest.approx(0.001)
+    assert len(result.samples) == result.estimate.n
+    before, after = (result.conditions[when]["launched"] for when in ("before", "after"))
+    assert after - before > len(result.samples)
+    assert {"upload_s", "download_s", "end_to_end_s"} <= set(result.counters)
+    assert backend.buffers == []
+
+
+def test_a_cold_case_is_timed_cold_and_is_another_benchmark() -> None:
+    backend = Scripted()
+    run(product, backend, timed=True, cold=True, time_cap=0.01)
+    assert backend.cold
+    assert case(cold=True).id == case().id + "-cold"
+
+
+def test_a_kernel_that_stops_working_after_a_while_is_caught_after_timing() -> None:
+    calls = []
+
+    def tires(A: Any, B: Any, C: Any) -> None:
+        calls.append(1)
+        if len(calls) < 100:
+            product(A, B, C)
+
+    assert run(tires, Scripted()).outcome == "passed"
+    calls.clear()
+    result = run(tires, Scripted(), timed=True, time_cap=0.01)
+    assert result.outcome == "failed"
+    assert result.samples == ()
+
+
+@pytest.mark.parametrize(
+    ("limits", "settings", "word"),
+    [
+        ({"peak_flops": 1e6}, {}, "arithmetic"),
+        ({"peak_bandwidth": 1e6}, {"cold": True}, "memory"),
+    ],
+)
+def test_a_time_beyond_the_hardware_is_refused(
+    limits: dict[str, float], settings: dict[str, bool], word: str
+) -> None:
+    result = run(product, Scripted(**limits), timed=True, time_cap=0.01, **settings)
+    assert result.outcome == "failed"
+    assert f"the device's {word} needs at least" in result.message
+
+
+def test_a_hot_time_may_beat_the_memory() -> None:
+    backend = Scripted(peak_bandwidth=1e6)
+    assert run(product, backend, timed=True, time_cap=0.01).outcome == "passed"
+
+
+@pytest.mark.parametrize("lie", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_clock_that_lies_fails_the_case(lie: float) -> None:
+    result = run(product, Scripted(lie), timed=True, time_cap=0.01)
+    assert result.outcome == "failed"
+    assert result.message.startswith("product on 48x40x24: the device reported")
+
+
+def test_a_fault_is_the_case_s_own_and_everything_is_freed() -> None:
+    def faulty(A: Any, B: Any, C: Any) -> None:
+        raise KernelFault("trap", "trapped")
+
+    backend = Scripted()
+    result = run(faulty, backend)
+    assert result.outcome == "failed"
+    assert result.message.startswith("product on ")
+    assert backend.buffers == []
+
+
+def test_a_device_that_cannot_be_used_is_said_once_by_its_own_error() -> None:
+    class Missing(Scripted):
+        @property
+        def device(self) -> Device:
+            raise BackendError("no compiler")
+
+    with pytest.raises(BackendError, match="no compiler"):
+        run(product, Missing())
+
+
+def test_no_memory_fails_the_case() -> None:
+    result = run(product, MemoryBackendWith(1000))
+    assert result.outcome == "failed"
+    assert "no memory" in result.message
+
+
+class MemoryBackendWith(Scripted):
+    def __init__(self, capacity: int) -> None:
+        super().__init__()
+        self.capacity = capacity
+
+
+def test_alpha_and_beta_reach_the_kernel() -> None:
+    seen = set()
+
+    def scaled(alpha: float, A: Any, B: Any, beta: float, C: Any) -> None:
+        seen.add((alpha, beta))
+        product = alpha * (A.astype(np.float64) @ B)
+        C[:] = product + beta * C if beta else product
+
+    kernel = Kernel(
+        "scaled", args=("alpha", "A", "B", "beta", "C"), callable="x.py::scaled", path="x.py"
+    )
+    result = run_case(replace(case(), kernel=kernel), Scripted(), scaled)
+    assert result.outcome == "passed", result.message
+    assert {(1.0, 0.0), (2.0, -1.0)} <= seen
+
+
+def test_a_case_and_its_result_survive_json() -> None:
+    original = case(timed=True, time_cap=0.01)
+    assert Case.from_dict(json.loads(json.dumps(original.to_dict()))) == original
+    result = run(product, Scripted(), timed=True, time_cap=0.01)
+    assert Result.from_dict(json.loads(json.dumps(result.to_dict()))) == result
