@@ -1,7 +1,7 @@
-"""What a user pays beside the kernel: wall-clock seconds of transfers and of the way there and back.
+"""What a user pays beside the kernel: seconds of transfers, and of the way there and back.
 
-Taken with the host's clock around operations that end when the device has ended, so they hold what
-a program would wait for. Never part of a kernel's time.
+Taken with the host's clock around operations that end when the device has ended: what a program
+would wait for. Never part of a kernel's time.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ ORDER = [
     *("kernelspec", "binding"),
     *("schema", "declaration", "python_kernel", "registry"),
     *("stats", "matrices", "baselines", "verdict"),
-    *("backends.base", "backends.choice", "backends.host", "backends"),
+    *("backends.base", "backends.choice", "backends.host", "backends.cuda", "backends"),
     *("device", "comparison", "regions", "causes", "diagnosis", "correctness", "timing"),
     "overheads",
     *("options", "case", "result", "pipeline", "record", "collection"),

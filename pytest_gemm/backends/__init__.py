@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 def open_backend(kind: str, progress: Callable[[str], None]) -> Backend:
     """Make the back end of that kind; ``progress`` is told of one-time set-up that takes long."""
-    assert kind == "host"
+    if kind == "cuda":
+        from pytest_gemm.backends.cuda import CudaBackend
+
+        return CudaBackend(progress=progress)
     from pytest_gemm.backends.host import HostBackend
 
     return HostBackend(progress=progress)

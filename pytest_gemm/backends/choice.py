@@ -10,7 +10,6 @@ from pytest_gemm.errors import ConfigError
 
 NO_GPU = "--gemm-device=cuda: there is no NVIDIA GPU here; use --gemm-device=host"
 NO_CUPY = "CuPy is missing; install it with: pip install 'pytest-gemm[cuda13]' (or [cuda12])"
-NOT_YET = "this version of pytest-gemm runs kernels on the CPU only; use --gemm-device=host"
 
 
 @dataclass(frozen=True)
@@ -35,13 +34,15 @@ def choose_backend(device: str, *, cold: bool = False) -> Choice:
 def _choose(device: str) -> Choice:
     if device == "host":
         return Choice("host")
-    if device == "cuda":
-        if not _gpu_is_there():
+    if not _gpu_is_there():
+        if device == "cuda":
             raise ConfigError(NO_GPU)
-        raise ConfigError(f"--gemm-device=cuda: {NOT_YET if _cupy_is_there() else NO_CUPY}")
-    if _gpu_is_there():
-        return Choice("host", "a GPU is there, but " + (NOT_YET if _cupy_is_there() else NO_CUPY))
-    return Choice("host")
+        return Choice("host")
+    if not _cupy_is_there():
+        if device == "cuda":
+            raise ConfigError(f"--gemm-device=cuda: {NO_CUPY}")
+        return Choice("host", f"a GPU is there, but {NO_CUPY}")
+    return Choice("cuda")
 
 
 def _gpu_is_there() -> bool:
