@@ -23,6 +23,7 @@ from pathlib import Path
 from pytest_gemm.backends.base import CudaProgram
 from pytest_gemm.backends.host.compiler import Compiler
 from pytest_gemm.backends.host.rewrite import SourceFile, rewrite
+from pytest_gemm.cuda_source import line_files
 from pytest_gemm.errors import BackendError, CompileError
 
 CPP = Path(__file__).parent / "cpp"
@@ -107,10 +108,10 @@ class Builder:
             for file in files[1:]:
                 (scratch / file.name).write_text(_marked(file), encoding="utf-8")
             beside = Path(program.filename).parent.resolve()
-            options = (*_INCLUDE, f"-I{beside}", str(runtime.path))
+            options = (*_INCLUDE, f"-iquote{beside}", str(runtime.path))
             done = self.compiler.build(scratch, [files[0].name], name, options)
             if done.returncode != 0:
-                shown = {file.shown for file in files}
+                shown = {file.shown for file in files} | line_files(program.source)
                 raise CompileError(_first_line(done.stdout, program, shown) + "\n" + done.stdout)
             return self._keep(scratch / name, time.perf_counter() - started)
 

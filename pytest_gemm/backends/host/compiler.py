@@ -28,7 +28,8 @@ _ADVICE = "run `pip install 'pytest-gemm[host]'` or `apt-get install g++`"
 # would split multiplication and addition to vectorise them, so it may not. Kernels read float as
 # float4 and int, which costs nothing to allow; null pointers must fault, endless loops not end.
 _COMMON = (
-    *("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-w"),
+    # Fortified, longjmp would refuse to leave one stack for another.
+    *("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-w", "-U_FORTIFY_SOURCE"),
     *("-ffp-contract=fast", "-fno-math-errno"),
     *("-fno-strict-aliasing", "-fno-delete-null-pointer-checks"),
     *("-fno-threadsafe-statics", "-fno-plt", "-fno-finite-loops", "-fstack-clash-protection"),
@@ -82,22 +83,26 @@ class Compiler:
 
         The completed process tells of failure: nothing is raised for a source that is wrong.
         """
-        link = ["-shared", "-Wl,-z,defs"]
-        if self.family == "zig":
-            # Linking with `zig c++` would first build the whole C++ library; nothing needs it.
-            objects = [f"{source}.o" for source in sources]
-            done = None
-            for source, compiled in zip(sources, objects, strict=True):
-                include = [option for option in options if option.startswith("-I")]
-                done = _run(
-                    [*self.command, *self.flags, *include, "-c", source, "-o", compiled], folder
-                )
-                if done.returncode != 0:
-                    return done
-            link += ["-nostdlib", *objects, *(o for o in options if not o.startswith("-I"))]
-            return _run([*self.command[:-1], "cc", *link, "-lc", "-lm", "-o", output], folder)
-        command = [*self.command, *self.flags, *sources, *options, *link, "-lm", "-o", output]
-        return _run(command, folder)
+        shared = ("-shared", "-Wl,-z,defs")
+        if self.family != "zig":
+            command = [*self.command, *self.flags, *sources, *options, *shared, "-lm"]
+            return _run([*command, "-o", output], folder)
+        # Linking with `zig c++` would first build a C++ library, for most of a minute. Kernels
+        # need only its headers: they are compiled as C++ and linked as C.
+        include = [option for option in options if _is_include(option)]
+        link = [option for option in options if not _is_include(option)]
+        for source in sources:
+            command = [*self.command, *self.flags, *include, "-c", source, "-o", f"{source}.o"]
+            done = _run(command, folder)
+            if done.returncode != 0:
+                return done
+        objects = [f"{source}.o" for source in sources]
+        command = [*self.command[:-1], "cc", *shared, "-nostdlib", *objects, *link, "-lc", "-lm"]
+        return _run([*command, "-o", output], folder)
+
+
+def _is_include(option: str) -> bool:
+    return option.startswith(("-I", "-iquote"))
 
 
 def _run(command: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
