@@ -27,7 +27,8 @@ def bindable(op: str, params: frozenset[str] = frozenset()) -> tuple[str, ...]:
 def bind_by_name(function: Function, op: str, path: str) -> tuple[str, ...]:
     """The arguments of a function whose parameters are called as the field calls them.
 
-    Raises SpecError, with the parameter's line, for any other name.
+    Raises SpecError, with the parameter's file (``path`` where it names none) and line, for any
+    other name.
     """
     names = bindable(op)
     for position, parameter in enumerate(function.parameters, 1):
@@ -39,7 +40,7 @@ def bind_by_name(function: Function, op: str, path: str) -> tuple[str, ...]:
             _fail(
                 f"{title} of {function.name} is none of {', '.join(names)}: "
                 f"say what each parameter gets with args = [{known}]",
-                path,
+                parameter.file or path,
                 parameter.line,
             )
     return tuple(parameter.name for parameter in function.parameters)
@@ -51,19 +52,20 @@ def check_types(
     """Raise SpecError where an argument cannot be passed as its parameter's C type.
 
     Types that only a compiler knows (templates, structs) pass. ``path`` and ``line`` are where
-    the arguments were declared; without a line it is the parameter's.
+    the arguments were declared; without a line they are the parameter's.
     """
     if len(args) != len(function.parameters):
         names = ", ".join(p.name or p.type for p in function.parameters)
         _fail(
             f"args has {len(args)} entries, {function.name} takes "
             f"{len(function.parameters)} ({names})",
-            path,
+            path if line else function.file or path,
             line or function.line,
         )
     for arg, parameter in zip(args, function.parameters, strict=True):
         kind = "pointer" if arg in BUFFERS else "float" if arg in SCALARS else "integer"
         what = f"{parameter.type} {parameter.name}".strip()
+        place = (path, line) if line else (parameter.file or path, parameter.line)
         if parameter.kind not in (kind, "other"):
             is_a = (
                 "a buffer" if kind == "pointer" else "a float" if kind == "float" else "an integer"
@@ -71,15 +73,13 @@ def check_types(
             _fail(
                 f"{function.name} declares '{what}', which needs {_NEEDS[parameter.kind]}, "
                 f"but gets {arg}, {is_a}",
-                path,
-                line or parameter.line,
+                *place,
             )
         if kind == "pointer" and _points_to_other(parameter):
             _fail(
                 f"{function.name} declares '{what}', but {arg} holds {dtype}: "
                 f"make it {_ITEMS[dtype]}*",
-                path,
-                line or parameter.line,
+                *place,
             )
 
 

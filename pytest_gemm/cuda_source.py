@@ -7,8 +7,9 @@ which is enough to read the head of a kernel wherever its qualifiers and macros 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -17,11 +18,15 @@ Kind = Literal["pointer", "integer", "float", "other"]
 
 @dataclass(frozen=True)
 class Parameter:
-    """A function's parameter: ``name`` (empty where it has none), C type and line."""
+    """A function's parameter: ``name`` (empty where it has none), C type and line.
+
+    ``file`` is the one that a ``#line`` names, empty where none does.
+    """
 
     name: str
     type: str
     line: int
+    file: str = ""
 
     @property
     def kind(self) -> Kind:
@@ -43,7 +48,8 @@ class Function:
     """The head of a ``__global__`` function.
 
     ``name`` is qualified by its namespaces; ``template`` is None for an ordinary function;
-    ``launch_bounds`` is the text between the parentheses, or empty.
+    ``launch_bounds`` is the text between the parentheses, or empty; ``file`` is the one that a
+    ``#line`` names, empty where none does.
     """
 
     name: str
@@ -53,6 +59,7 @@ class Function:
     launch_bounds: str = ""
     extern_c: bool = False
     is_definition: bool = True
+    file: str = ""
 
 
 _QUALIFIERS = {"const", "volatile", "register", "__restrict__", "__grid_constant__", "std"}
@@ -74,6 +81,9 @@ _LEXEME = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 _DIRECTIVE = re.compile(r"^[ \t]*\#(?:\\\n|[^\n])*", re.MULTILINE)
+_LINE = re.compile(
+    r'^[ \t]*#[ \t]*line[ \t]+(?P<number>[0-9]{1,10})\b(?:[ \t]*"(?P<file>[^"\n]*)")?', re.MULTILINE
+)
 _SCOPE = re.compile(
     r"\bnamespace\b(?P<namespace>[^;{}()=]*)\{"
     r'|\bextern\s*"(?P<c>[^"]*)"\s*\{'
@@ -109,9 +119,37 @@ def identifiers(source: str) -> frozenset[str]:
     return frozenset(re.findall(r"[^\W\d]\w*", strip(source)))
 
 
-def has_local_include(source: str) -> bool:
-    """Whether the source includes a file of its own folder, where more may be defined."""
-    return bool(re.search(r'^[ \t]*#[ \t]*include[ \t]*"', strip(source), re.MULTILINE))
+def locate(source: str, line: int) -> tuple[str, int]:
+    """File and line that ``#line`` directives give a line of the text.
+
+    The file is empty where none names one.
+    """
+    marks = _line_marks(source)
+    index = bisect_right(marks, line, key=lambda mark: mark[0]) - 1
+    if index < 0:
+        return "", line
+    first, number, file = marks[index]
+    return file, number + line - first
+
+
+def line_files(source: str) -> frozenset[str]:
+    """The files that ``#line`` directives name."""
+    return frozenset(file for _, _, file in _line_marks(source) if file)
+
+
+@lru_cache(maxsize=256)
+def _line_marks(source: str) -> tuple[tuple[int, int, str], ...]:
+    """Of each ``#line``: the line of the text after it, that line's new number and file."""
+    code = strip(source)
+    marks = []
+    line, position, file = 1, 0, ""
+    for match in _LINE.finditer(code):
+        line += code.count("\n", position, match.end())
+        position = match.end()
+        if match["file"] is not None:
+            file = re.sub(r"\\(.)", r"\1", source[match.start("file") : match.end("file")])
+        marks.append((line + 1, int(match["number"]), file))
+    return tuple(marks)
 
 
 def template_names(source: str) -> frozenset[str]:
@@ -129,13 +167,24 @@ def find_kernels(source: str) -> tuple[Function, ...]:
     """The ``__global__`` functions in the order of the file, each name once.
 
     A definition is preferred to a declaration, a primary template to its specialisations.
+    Lines and files are those that ``#line`` directives give.
     """
     found: dict[str, Function] = {}
     for function in _functions(_code(source)):
         earlier = found.get(function.name)
         if earlier is None or (function.is_definition and not earlier.is_definition):
             found[function.name] = function
-    return tuple(sorted(found.values(), key=lambda function: function.line))
+    functions = sorted(found.values(), key=lambda function: function.line)
+    return tuple(_located(function, source) for function in functions)
+
+
+def _located(function: Function, source: str) -> Function:
+    parameters = []
+    for parameter in function.parameters:
+        file, line = locate(source, parameter.line)
+        parameters.append(replace(parameter, file=file, line=line))
+    file, line = locate(source, function.line)
+    return replace(function, file=file, line=line, parameters=tuple(parameters))
 
 
 def _code(source: str) -> str:

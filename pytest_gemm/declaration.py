@@ -39,8 +39,9 @@ def read_kernel(
 ) -> KernelSpec:
     """A CUDA kernel from its table.
 
-    ``path`` is the file with the table, ``filename`` the one with the source; an empty
-    ``default_name`` stands for the entry's. Raises SpecError with the line at fault.
+    ``path`` is the file with the table, ``filename`` the one with the source, which may have
+    its includes expanded; an empty ``default_name`` stands for the entry's. Raises SpecError with
+    the file and line at fault.
     """
     reader = Reader(table.data, table.line_of, path)
     reader.reject_unknown(keys)
@@ -66,7 +67,7 @@ def read_kernel(
         filename=filename,
         source=source,
         entry=entry,
-        signature=function.parameters if function else (),
+        signature=function.parameters,
         args=args,
         block=block,
         grid=grid,
@@ -106,24 +107,25 @@ def finish(reader: Reader, spec: KernelSpec) -> KernelSpec:
 
 def _find_entry(
     reader: Reader, source: str, filename: str, params: set[str]
-) -> tuple[Function | None, str]:
-    """The function that is the kernel, and the entry's text. None: it is in an #include."""
+) -> tuple[Function, str]:
+    """The function that is the kernel, and the entry's text."""
     functions = {function.name: function for function in cuda_source.find_kernels(source)}
     entry = " ".join(reader.text("entry").split())
     if not entry:
         if not functions:
             reader.fail(f"{filename} has no __global__ function: add one, or name its entry")
-        if len(functions) > 1:
-            names = ", ".join(functions)
-            reader.fail(f"{filename} has several __global__ functions: add entry, one of {names}")
-        (entry,) = functions
+        own = [name for name, f in functions.items() if f.file in ("", filename)]
+        names = own or list(functions)
+        if len(names) > 1:
+            reader.fail(
+                f"{filename} has several __global__ functions: add entry, one of {', '.join(names)}"
+            )
+        (entry,) = names
     match = _ENTRY.fullmatch(entry)
     if not match:
         reader.fail(f"entry = {short(entry)} is not {KEYS['entry']}", "entry")
     function = functions.get(match["name"])
     if function is None:
-        if cuda_source.has_local_include(source) and "args" in reader.data:
-            return None, entry
         inside = [name for name in functions if name.endswith("::" + match["name"])]
         close = inside or get_close_matches(match["name"], functions, 1)
         known = ", ".join(functions) or "none"
@@ -133,10 +135,8 @@ def _find_entry(
     return function, entry
 
 
-def _launch_bounds(function: Function | None) -> str:
+def _launch_bounds(function: Function) -> str:
     """The text of the kernel's launch bounds, if it does not depend on template parameters."""
-    if function is None:
-        return ""
     words = set(re.findall(r"\w+", function.launch_bounds))
     own = {parameter.name for parameter in function.template or ()}
     return "" if words & own else function.launch_bounds
@@ -189,8 +189,6 @@ def _check_macros(reader: Reader, macros: frozenset[str], entry: str, source: st
 def _check_used(
     reader: Reader, params: set[str], entry: str, source: str, expressions: Sequence[str]
 ) -> None:
-    if cuda_source.has_local_include(source):
-        return
     used = entry_names(entry) | cuda_source.identifiers(source)
     for text in expressions:
         used |= compile_expression(text).names
@@ -201,7 +199,7 @@ def _check_used(
 
 def _arguments(
     reader: Reader,
-    function: Function | None,
+    function: Function,
     op: str,
     dtype: str,
     known: Sequence[str],
@@ -210,14 +208,11 @@ def _arguments(
     if "args" in reader.data:
         args = _declared_arguments(reader, op, known)
         path, line = reader.path, reader.line_of("args")
-        if function is not None:
-            binding.check_types(function, args, dtype, path, line)
-    elif function is not None:
-        args = binding.bind_by_name(function, op, filename)
-        path, line = filename, function.line
-        binding.check_types(function, args, dtype, path)
+        binding.check_types(function, args, dtype, path, line)
     else:
-        raise AssertionError("an entry from an #include comes with args")
+        args = binding.bind_by_name(function, op, filename)
+        binding.check_types(function, args, dtype, filename)
+        path, line = function.file or filename, function.line
     if "C" not in args:
         raise SpecError("no argument is C, so nothing can be computed", path=path, line=line)
     return args

@@ -76,15 +76,19 @@ def read_front_matter(text: str, path: str) -> tuple[Table, ...]:
     return tuple(tables)
 
 
-def strip_front_matter(text: str) -> str:
-    """The text without its blocks: what a change of the declaration alone leaves as it is."""
+def strip_front_matter(text: str, *, keep_lines: bool = False) -> str:
+    """The text without its blocks: what a change of the declaration alone leaves as it is.
+
+    With ``keep_lines`` the blocks become empty lines.
+    """
     file_lines = _lines(text)
     try:
         blocks = list(_blocks(file_lines, ""))
     except SpecError:  # a source that a sidecar declares may hold anything
         return text
     for block in reversed(blocks):
-        del file_lines[block.start : block.stop + 1]
+        blank = [""] * (block.stop + 1 - block.start) if keep_lines else []
+        file_lines[block.start : block.stop + 1] = blank
     return "\n".join(file_lines)
 
 

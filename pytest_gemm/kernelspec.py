@@ -15,16 +15,11 @@ from itertools import product
 from math import prod
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
-from pytest_gemm.cuda_source import (
-    Parameter,
-    has_local_include,
-    identifiers,
-    integer_range,
-    kind_of,
-)
+from pytest_gemm.cuda_source import Parameter, identifiers, integer_range, kind_of
 from pytest_gemm.errors import ConfigError, SpecError
 from pytest_gemm.expressions import compile_expression
 from pytest_gemm.frontmatter import strip_front_matter
+from pytest_gemm.includes import unnumbered
 from pytest_gemm.problem import Problem
 
 BACKENDS = ("host", "cuda")
@@ -80,7 +75,8 @@ class _Common:
     """The fields that a declaration and the kernels bound from it share.
 
     ``path`` and ``line`` are where the kernel is declared; ``filename`` is the file with its
-    source (another one where a sidecar declares it). ``args``, ``block``, ``grid``,
+    source (another one where a sidecar declares it). ``source`` is complete: local includes are
+    expanded, and ``#line`` directives name their files. ``args``, ``block``, ``grid``,
     ``shared_mem`` and ``requires`` hold expressions. ``callable`` is ``path::qualname`` of a
     Python kernel and empty for CUDA. ``lines`` are the lines of the keys, for errors.
     """
@@ -223,7 +219,9 @@ class Kernel(_Common):
         The front matter counts by what it says of these, so that a new ``sizes`` or ``change``
         leaves the hash as it is.
         """
-        source = self.source if self.is_python else strip_front_matter(self.source)
+        source = self.source
+        if not self.is_python:
+            source = unnumbered(strip_front_matter(source), self.filename)
         parts = (
             *(source, self.entry, self.params, self.args),
             *(self.block, self.grid, self.shared_mem),
@@ -341,12 +339,8 @@ class Kernel(_Common):
 
 
 def macro_names(source: str, entry: str, params: Iterable[str]) -> frozenset[str]:
-    """The parameters that become ``-D`` macros: in the source's code and not in the entry.
-
-    A source with local includes may use any of them there.
-    """
-    rest = frozenset(params) - entry_names(entry)
-    return rest if has_local_include(source) else rest & identifiers(source)
+    """The parameters that become ``-D`` macros: in the source's code and not in the entry."""
+    return (frozenset(params) - entry_names(entry)) & identifiers(source)
 
 
 def entry_names(entry: str) -> frozenset[str]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import FunctionType
-from typing import Any, TypeVar, overload
+from typing import Any, NoReturn, TypeVar, overload
 
 from pytest_gemm.binding import bindable
 from pytest_gemm.declaration import finish
@@ -51,29 +52,54 @@ def kernel(function: Any = None, /, **keys: Any) -> Any:
     what they mean in front matter; ``backend`` limits the kernel to "host" or "cuda". Nothing is
     registered: modules that declare kernels are named in the settings, or are a ``conftest.py``.
 
-    Raises SpecError with the function's file and line.
+    A mistake does not stop the import: it is kept with the function, and reported with its file
+    and line when the kernels are collected. Raises SpecError only for what can keep nothing, such
+    as a built-in function.
     """
     if function is not None:
         return _declare(function, keys)
     return lambda function: _declare(function, keys)
 
 
-def spec_of(function: FunctionType) -> KernelSpec | None:
-    """The declaration that ``kernel`` attached to a function."""
-    spec = function.__dict__.get(ATTRIBUTE)
-    return spec if isinstance(spec, KernelSpec) else None
+def declared(value: object) -> KernelSpec | SpecError | None:
+    """The declaration that ``kernel`` attached to something, or the mistake in it."""
+    try:
+        attached = vars(value).get(ATTRIBUTE)
+    except Exception:  # no __dict__, or one that is computed: a module may hold anything
+        return None
+    return attached if isinstance(attached, KernelSpec | SpecError) else None
 
 
 def _declare(function: Any, keys: Mapping[str, Any]) -> Any:
-    if not isinstance(function, FunctionType):
-        raise SpecError(
-            f"@pytest_gemm.kernel is for functions, not for {function!r}: wrap it in a def"
-        )
-    setattr(function, ATTRIBUTE, _read(function, keys))
+    try:
+        result: KernelSpec | SpecError = _read(function, keys)
+    except SpecError as error:
+        result = error.with_traceback(None)
+    try:
+        setattr(function, ATTRIBUTE, result)
+    except (AttributeError, TypeError):
+        if isinstance(result, SpecError):
+            raise result from None
+        raise
     return function
 
 
-def _read(function: FunctionType, keys: Mapping[str, Any]) -> KernelSpec:
+def _reject(value: object) -> NoReturn:
+    """Raise SpecError where the decorator stands: what is no function may have no line itself."""
+    frame = sys._getframe()
+    while frame.f_code.co_filename == __file__ and frame.f_back:
+        frame = frame.f_back
+    what = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+    raise SpecError(
+        f"@pytest_gemm.kernel is for functions, not for {what}: wrap it in a def",
+        path=frame.f_code.co_filename,
+        line=frame.f_lineno,
+    )
+
+
+def _read(function: object, keys: Mapping[str, Any]) -> KernelSpec:
+    if not isinstance(function, FunctionType):
+        _reject(function)
     code = function.__code__
     path, line = code.co_filename, code.co_firstlineno
     reader = Reader(keys, lambda *_: line, path, noun="keyword")

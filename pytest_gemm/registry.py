@@ -12,8 +12,9 @@ from pytest_gemm.binding import bind_by_name
 from pytest_gemm.declaration import read_kernel
 from pytest_gemm.errors import ConfigError, SpecError
 from pytest_gemm.frontmatter import Table, read_front_matter, read_sidecar
+from pytest_gemm.includes import expand, read_text
 from pytest_gemm.kernelspec import Kernel, KernelSpec
-from pytest_gemm.python_kernel import relocate, spec_of
+from pytest_gemm.python_kernel import declared, relocate
 from pytest_gemm.schema import SIDECAR_KEYS, Reader
 
 SIDECAR_SUFFIX = ".gemm.toml"
@@ -88,22 +89,26 @@ class _Loader:
         self._load_cu(path, must_declare=True, claimed=path.resolve() in claimed, broken=broken)
 
     def load_module(self, module: ModuleType) -> None:
-        for function in vars(module).values():
-            if not isinstance(function, FunctionType):
-                continue
-            spec = spec_of(function)
-            if spec is None:
-                continue
-            spec = relocate(spec, self._display(Path(spec.path)))
-            known = self.functions.setdefault(spec.callable, function)
-            if known is not function:
-                self._error(
-                    f"{spec.name} and another kernel are both {spec.callable}: give each function "
-                    "a name of its own",
-                    spec,
-                )
-            elif all(other.callable != spec.callable for other in self.specs):
-                self.specs.append(spec)
+        for value in list(vars(module).values()):
+            declaration = declared(value)
+            if isinstance(declaration, SpecError):
+                display = self._display(Path(declaration.path))
+                error = SpecError(declaration.message, path=display, line=declaration.line)
+                self.errors.append(error)
+            elif declaration is not None and isinstance(value, FunctionType):
+                self._load_function(value, declaration)
+
+    def _load_function(self, function: FunctionType, declaration: KernelSpec) -> None:
+        spec = relocate(declaration, self._display(Path(declaration.path)))
+        known = self.functions.setdefault(spec.callable, function)
+        if known is not function:
+            self._error(
+                f"{spec.name} and another kernel are both {spec.callable}: give each function "
+                "a name of its own",
+                spec,
+            )
+        elif all(other.callable != spec.callable for other in self.specs):
+            self.specs.append(spec)
 
     def finish(self, *, whole: bool) -> Registry:
         by_name: dict[str, KernelSpec] = {}
@@ -118,8 +123,10 @@ class _Loader:
         if whole:
             for spec in by_name.values():
                 self._check_ancestors(spec, by_name)
-        errors = sorted(self.errors, key=lambda error: (error.path, error.line))
-        return Registry(by_name, tuple(errors), self.functions)
+        # A mistake in a file that several kernels include is one.
+        errors = {str(error): error for error in self.errors}.values()
+        ordered = sorted(errors, key=lambda error: (error.path, error.line))
+        return Registry(by_name, tuple(ordered), self.functions)
 
     def _check_ancestors(self, spec: KernelSpec, by_name: Mapping[str, KernelSpec]) -> None:
         line = dict(spec.lines).get("derived_from", spec.line)
@@ -152,12 +159,14 @@ class _Loader:
         if not self._is_new(path):
             return
         try:
-            source = self._read(path, display)
+            source = read_text(path, display)
             tables = read_front_matter(source, display)
             if not tables and not claimed and broken:
                 self.errors.extend(broken)
             elif not tables and not claimed:
                 _reject_undeclared(source, display, must_declare=must_declare)
+            if tables:
+                source = expand(source, path, display)
         except SpecError as error:
             self.errors.append(error)
             return
@@ -192,7 +201,7 @@ class _Loader:
         display = self._display(sidecar)
         claimed: set[Path] = set()
         try:
-            tables = read_sidecar(self._read(sidecar, display), display)
+            tables = read_sidecar(read_text(sidecar, display), display)
         except SpecError as error:
             if self._is_new(sidecar):
                 errors.append(error)
@@ -222,12 +231,13 @@ class _Loader:
             reader.fail(f"source {self._display(path)} does not exist", "source")
         if not single and "name" not in table.data and "entry" not in table.data:
             reader.fail(f"several tables name {path.name}: give each its entry or name")
+        shown = self._display(path)
         self.specs.append(
             read_kernel(
                 table,
                 path=display,
-                source=self._read(path, self._display(path)),
-                filename=self._display(path),
+                source=expand(read_text(path, shown), path, shown),
+                filename=shown,
                 default_name=path.stem if single else "",
                 keys=SIDECAR_KEYS,
             )
@@ -237,18 +247,6 @@ class _Loader:
         source = table.data.get("source")
         is_path = isinstance(source, str) and source.strip() and source.isprintable()
         return sidecar.parent / str(source) if is_path else None
-
-    def _read(self, path: Path, display: str) -> str:
-        try:
-            return path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
-        except UnicodeDecodeError as error:
-            line = path.read_bytes()[: error.start].count(b"\n") + 1
-            raise SpecError(
-                "is not UTF-8: save the file as UTF-8", path=display, line=line
-            ) from None
-        except OSError as error:
-            reason = error.strerror or type(error).__name__
-            raise SpecError(f"cannot be read: {reason}", path=display) from None
 
     def _is_new(self, path: Path, line: int = 0) -> bool:
         key = (path.resolve(), line)
@@ -282,7 +280,7 @@ def _reject_undeclared(source: str, path: str, *, must_declare: bool) -> None:
         else:
             raise SpecError(
                 f"the kernel {functions[0].name} has no front matter: {advice}",
-                path=path,
+                path=functions[0].file or path,
                 line=functions[0].line,
             )
     if must_declare:

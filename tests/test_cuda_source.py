@@ -153,9 +153,31 @@ def test_crlf_keeps_lines() -> None:
     assert [p.line for p in function.parameters] == [3, 4]
 
 
-def test_local_includes() -> None:
-    assert cuda_source.has_local_include('#include "tile.cuh"\n')
-    assert not cuda_source.has_local_include('#include <mma.h>\n// #include "tile.cuh"\n')
+def test_line_directives() -> None:
+    source = (
+        'int a;\n#line 1 "kernels/\\"t\\".cuh"\n\n__global__ void f(int M,\n int N);\n'
+        '# line 7 /* x */ "k.cu" // y\n__global__ void g(int M);\n#line 50\nvoid __global__ h();\n'
+        '// #line 90\nconst char* s = "\\\n#line 99";\n__global__ void last();\n'
+    )
+    found = {
+        f.name: (f.file, f.line, [(p.file, p.line) for p in f.parameters])
+        for f in find_kernels(source)
+    }
+    header = 'kernels/"t".cuh'
+    assert found == {
+        "f": (header, 2, [(header, 2), (header, 3)]),
+        "g": ("k.cu", 7, [("k.cu", 7)]),
+        "h": ("k.cu", 50, []),
+        "last": ("k.cu", 54, []),
+    }
+    assert cuda_source.locate(source, 1) == ("", 1)
+    assert cuda_source.line_files(source) == {header, "k.cu"}
+    assert list(found) == ["f", "g", "h", "last"]
+
+
+def test_what_is_no_line_directive() -> None:
+    source = "#line\n#line x\n#line 12345678901\n#lines 3\nint line = 3;\n__global__ void f();"
+    assert only(source).line == 6
 
 
 @pytest.mark.parametrize(

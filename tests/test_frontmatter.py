@@ -62,6 +62,8 @@ def test_no_block() -> None:
 def test_strip_removes_the_blocks_only() -> None:
     assert strip_front_matter(BLOCK) == "// A kernel.\n__global__ void gemm() {}\n"
     assert strip_front_matter("// /// gemm\n") == "// /// gemm\n"
+    kept = strip_front_matter(BLOCK, keep_lines=True)
+    assert kept == "// A kernel.\n" + 10 * "\n" + "__global__ void gemm() {}\n"
 
 
 @pytest.mark.parametrize(

@@ -165,15 +165,6 @@ def test_requires() -> None:
     assert kernel.skip_reason(problem("100x70x32")) == ""
 
 
-def test_an_entry_from_a_local_include() -> None:
-    kernel = one(
-        DIMS + "entry = 'mm<TILE>'\nargs = ['A', 'B', 'C']\nparams.TILE = 8\nparams.X2 = 1",
-        '#include "mm.cuh"',
-    )
-    assert (kernel.entry, kernel.defines) == ("mm<8>", (("X2", 1),))
-    assert kernel.arguments(problem()) == ("A", "B", "C")
-
-
 def test_plain_data() -> None:
     for kernel in declare(SWEPT, SWEPT_CODE).kernels("cuda"):
         assert pickle.loads(pickle.dumps(kernel)) == kernel

@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import partial
+from textwrap import dedent
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -10,13 +13,20 @@ import pytest_gemm
 from pytest_gemm.errors import SpecError
 from pytest_gemm.kernelspec import Kernel, KernelSpec
 from pytest_gemm.problem import Problem
-from pytest_gemm.python_kernel import spec_of
+from pytest_gemm.python_kernel import declared as attached
+from tests.conftest import KERNELS, Project
 
 
 def declared(function: Any) -> KernelSpec:
-    spec = spec_of(function)
-    assert spec is not None
+    spec = attached(function)
+    assert isinstance(spec, KernelSpec)
     return spec
+
+
+def mistake(function: Any) -> SpecError:
+    error = attached(function)
+    assert isinstance(error, SpecError)
+    return error
 
 
 def test_without_parentheses() -> None:
@@ -159,17 +169,68 @@ async def coroutine(C: object) -> None: ...
     ],
 )
 def test_mistakes(function: Callable[..., object], keys: dict[str, Any], part: str) -> None:
-    with pytest.raises(SpecError) as caught:
-        pytest_gemm.kernel(**keys)(function)
+    assert pytest_gemm.kernel(**keys)(function) is function
+    error = mistake(function)
     line = inspect.unwrap(function).__code__.co_firstlineno
-    assert part in str(caught.value)
-    assert (caught.value.path, caught.value.line) == (__file__, line)
-    assert "\n" not in str(caught.value)
-    assert spec_of(function) is None  # type: ignore[arg-type]
+    assert part in str(error)
+    assert (error.path, error.line) == (__file__, line)
+    assert "\n" not in str(error)
+
+
+def test_a_mistake_that_is_corrected_is_gone() -> None:
+    assert "unknown keyword" in mistake(pytest_gemm.kernel(nam="x")(plain)).message
+    assert declared(pytest_gemm.kernel(name="x")(plain)).name == "x"
+
+
+@pytest_gemm.kernel(name="callable")
+class Multiply:
+    def __call__(self, A: object, C: object) -> None: ...
+
+
+HERE = inspect.getsourcelines(Multiply)[1]
 
 
 def test_only_functions() -> None:
-    with pytest.raises(SpecError, match="is for functions, not for <built-in function print>"):
+    error = mistake(Multiply)
+    assert (error.path, error.line) == (__file__, HERE)
+    assert error.message == (
+        "@pytest_gemm.kernel is for functions, not for the class Multiply: wrap it in a def"
+    )
+    assert attached(type("Derived", (Multiply,), {})) is None
+    assert "not for a partial" in mistake(pytest_gemm.kernel(partial(plain, 1))).message
+    line = inspect.currentframe().f_lineno + 2  # type: ignore[union-attr]
+    with pytest.raises(SpecError, match="not for a builtin_function_or_method: wrap") as caught:
         pytest_gemm.kernel(print)
+    assert (caught.value.path, caught.value.line) == (__file__, line)
+    with pytest.raises(SpecError, match="not for the class int"):
+        pytest_gemm.kernel(name="x")(int)
     with pytest.raises(AttributeError, match="no attribute 'kernels'"):
         pytest_gemm.kernels  # noqa: B018
+
+
+def test_objects_that_keep_no_attributes_declare_nothing() -> None:
+    class Proxy:
+        @property
+        def __dict__(self) -> Any:  # type: ignore[override]
+            raise RuntimeError("not bound")
+
+    assert [attached(value) for value in (Proxy(), 3, None, pytest_gemm, Mock())] == [None] * 5
+
+
+def test_a_mistake_in_conftest_is_an_error_of_that_file_alone(project: Project) -> None:
+    wrong = "\n\n@pytest_gemm.kernel(sizes=[16], nam='x')\ndef wrong(A, B, C): pass\n"
+    project.script({}, kernels=dedent(KERNELS) + wrong)
+    line = (
+        project.path.joinpath("conftest.py")
+        .read_text()
+        .splitlines()
+        .index("@pytest_gemm.kernel(sizes=[16], nam='x')")
+    )
+    sentence = f"conftest.py:{line + 1}: unknown keyword 'nam': did you mean 'name'?"
+    stopped = project.run()
+    assert stopped.parseoutcomes() == {"errors": 1}
+    assert sentence in stopped.outlines
+    assert not any("Traceback" in text for text in (*stopped.outlines, *stopped.errlines))
+    result = project.run("--continue-on-collection-errors")
+    assert result.parseoutcomes() == {"passed": 5, "errors": 1}
+    assert sentence in result.outlines

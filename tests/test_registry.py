@@ -264,6 +264,28 @@ def test_python_kernels_of_modules(tmp_path: Path) -> None:
     assert sorted(kernel.id for kernel in registry.kernels("cuda")) == ["a", "gpu", "mul"]
 
 
+def test_mistakes_of_python_kernels(tmp_path: Path) -> None:
+    @pytest_gemm.kernel(nam="x")
+    def wrong(A: object, B: object, C: object) -> None: ...
+
+    @pytest_gemm.kernel
+    def right(A: object, B: object, C: object) -> None: ...
+
+    @pytest_gemm.kernel
+    class Wrong: ...
+
+    module = types.ModuleType("m")
+    vars(module).update(wrong=wrong, same=wrong, right=right, other=Wrong)
+    registry = load_registry((), Path(__file__).parent, modules=[module, module])
+    assert list(registry.specs) == ["right"]
+    line = wrong.__code__.co_firstlineno
+    assert messages(registry) == [
+        f"test_registry.py:{line}: unknown keyword 'nam': did you mean 'name'?",
+        f"test_registry.py:{line + 6}: @pytest_gemm.kernel is for functions, not for the class "
+        "Wrong: wrap it in a def",
+    ]
+
+
 def test_one_definition_is_one_kernel(tmp_path: Path) -> None:
     def make(name: str) -> object:
         @pytest_gemm.kernel(name=name)
