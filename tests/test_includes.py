@@ -459,6 +459,24 @@ def test_faults_name_the_header_and_its_line(write: Write, tmp_path: Path, host:
             host.launch(executable, [zeros(1), n])
 
 
+def test_barriers_in_the_same_line_of_two_files_differ(
+    write: Write, tmp_path: Path, host: Host
+) -> None:
+    path = write(
+        "kernels/k.cu",
+        '#include "a.cuh"\n__global__ void k(float* x) {\n'
+        " if (threadIdx.x) __syncthreads();\n else wait();\n}\n",
+    )
+    write("kernels/a.cuh", "__device__ void wait() {\n\n __syncthreads();\n}\n")
+    executable = host.backend.compile(CudaProgram(expanded(path, tmp_path), "kernels/k.cu", "k"))
+    with pytest.raises(KernelFault) as caught:
+        host.launch(executable, [zeros(1)], block=(2, 1, 1))
+    assert str(caught.value) == (
+        "barrier divergence in block (0, 0, 0): thread (1, 0, 0) waits at the barrier in "
+        "kernels/k.cu:3, thread (0, 0, 0) at the one in kernels/a.cuh:3"
+    )
+
+
 def test_a_run_from_another_folder(
     write: Write, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

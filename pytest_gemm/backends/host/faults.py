@@ -34,6 +34,7 @@ class Report(ctypes.Structure):
         ("line", ctypes.c_int32),
         ("other_line", ctypes.c_int32),
         ("file", ctypes.c_char * 512),
+        ("other_file", ctypes.c_char * 512),
         ("text", ctypes.c_char * 512),
     ]
 
@@ -55,15 +56,15 @@ KINDS = (
 
 _DETAILS = {
     1: "thread {thread} exited while thread {other} waits at the barrier in {place}",
-    2: "thread {thread} waits at the barrier in {place}, thread {other} at the one in line"
-    " {other_line}",
+    2: "thread {thread} waits at the barrier in {place}, thread {other} at the one in"
+    " {other_place}",
     3: "thread {thread} waits in the warp operation in {place} for lanes that never come, while"
-    " thread {other} waits at the barrier in line {other_line}",
+    " thread {other} waits at the barrier in {other_place}",
     4: "thread {thread} waits in the warp operation in {place} for thread {other}, which exited",
     5: "thread {thread} calls the warp operation in {place} with a mask that leaves its own lane"
     " out",
     6: "thread {thread} waits in the warp operation in {place} for lanes that never come, thread"
-    " {other} in the one in line {other_line}",
+    " {other} in the one in {other_place}",
 }
 _PAST_SHARED_MEMORY = 7
 
@@ -77,11 +78,15 @@ def kernel_fault(
     """The exception for a report; ``describe_address`` says where an address lies."""
     kind = KINDS[report.fault]
     thread, block = report.thread.dim3, report.block.dim3
-    place = f"{report.file.decode(errors='replace')}:{report.line}"
+    place = f"{_text(report.file)}:{report.line}"
     where = f"in block {block}, thread {thread}"
     if report.detail in _DETAILS:
+        other_file = "line " if report.other_file == report.file else f"{_text(report.other_file)}:"
         sentence = _DETAILS[report.detail].format(
-            thread=thread, other=report.other_thread.dim3, place=place, other_line=report.other_line
+            thread=thread,
+            place=place,
+            other=report.other_thread.dim3,
+            other_place=f"{other_file}{report.other_line}",
         )
         message = f"{'barrier divergence' if kind == 'barrier-divergence' else 'warp fault'} in"
         message += f" block {block}: {sentence}"
@@ -100,10 +105,13 @@ def kernel_fault(
     elif kind == "misaligned":
         message = f"misaligned vector access or wild pointer {where}"
     elif kind == "assert":
-        expression = report.text.decode(errors="replace")
-        message = f"{place}: assertion `{expression}` failed {where}"
+        message = f"{place}: assertion `{_text(report.text)}` failed {where}"
     elif kind == "trap":
         message = f"{place}: __trap() {where}" if report.line else f"illegal instruction {where}"
     else:
         message = f"stack overflow {where}: a thread has 64 KiB for its local variables"
     return KernelFault(kind, message, block=block, thread=thread)
+
+
+def _text(value: bytes) -> str:
+    return value.decode(errors="replace")

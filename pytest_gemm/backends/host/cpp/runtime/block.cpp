@@ -115,6 +115,10 @@ const Thread* find_in_ring(const Thread* from, bool in_warp) {
     fail({Fault::shuffle, lane_exited, waiting->index, exited->index, waiting->place, {}});
 }
 
+bool is_same(const Place& a, const Place& b) {
+    return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0);
+}
+
 // Every thread that has not exited waits, and not all of them for the same thing.
 [[noreturn]] void fail_deadlock(const Thread* any) {
     const bool any_in_warp = warp_of(any).waiting & lane_bit(any);
@@ -198,7 +202,7 @@ int barrier(int predicate, const char* file, int line) {
     if (live != thread_count) fail_exited(last_exited, self);
     if (at_barrier == 0) {
         first_at_barrier = self;
-    } else if (first_at_barrier->place.line != line) {
+    } else if (!is_same(first_at_barrier->place, self->place)) {
         fail({Fault::barrier_divergence, different_barriers, self->index, first_at_barrier->index,
               self->place, first_at_barrier->place});
     }

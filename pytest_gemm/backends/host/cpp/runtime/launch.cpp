@@ -296,6 +296,7 @@ void fail(const Mistake& mistake) {
     report->line = mistake.place.line;
     report->other_line = mistake.other_place.line;
     copy_text(report->file, mistake.place.file);
+    copy_text(report->other_file, mistake.other_place.file);
     leave();
 }
 

@@ -17,7 +17,7 @@ struct Report {
     std::uint64_t address;
     std::int32_t is_write;  // 1 write, 0 read, -1 unknown
     std::int32_t line, other_line;
-    char file[512];
+    char file[512], other_file[512];
     char text[512];
 };
 
