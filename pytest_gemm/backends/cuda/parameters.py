@@ -71,6 +71,8 @@ class Signature:
                 raise CompileError(f"{is_a}, not a pointer to a matrix")
             assert isinstance(argument.buffer, DeviceBuffer)
             return ctypes.c_void_p(argument.buffer.address + argument.offset)
+        if argument is None:
+            raise CompileError(f"{is_a}, not the stream: only a Python kernel can take that")
         if isinstance(argument, int) and kind == "integer":
             low, high = integer_range(parameter.type)
             declared = (high - low + 1).bit_length() // 8 or 1

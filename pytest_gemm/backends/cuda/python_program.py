@@ -14,8 +14,6 @@ from pytest_gemm.backends.cuda.memory import DeviceBuffer
 from pytest_gemm.backends.cuda.queue import Queue
 from pytest_gemm.errors import CompileError, KernelFault
 
-STREAM = "stream"
-
 
 class PythonExecutable:
     """A callable, ready to be launched with our stream as CuPy's current one."""
@@ -37,10 +35,7 @@ class PythonExecutable:
                 f"({', '.join(self._parameters)}) and was given {len(arguments)}"
             )
         with self._queue.guarded():
-            values = [
-                self._value(name, argument)
-                for name, argument in zip(self._parameters, arguments, strict=True)
-            ]
+            values = [self._value(argument) for argument in arguments]
         function, stream, errors = self._function, self._queue.cupy_stream, self._api.errors
 
         def launch() -> None:
@@ -54,10 +49,10 @@ class PythonExecutable:
 
         return launch
 
-    def _value(self, name: str, argument: Argument | str) -> Any:
+    def _value(self, argument: Argument) -> Any:
         if isinstance(argument, Matrix):
             return self._array(argument)
-        return self._queue.cupy_stream if name == STREAM else argument
+        return self._queue.cupy_stream if argument is None else argument
 
     def _array(self, matrix: Matrix) -> Any:
         """A view of ``rows`` x ``columns`` into the buffer: writing to it writes the matrix."""
