@@ -14,6 +14,7 @@ from textwrap import dedent
 import pytest
 
 from pytest_gemm.backends.base import CudaProgram
+from pytest_gemm.backends.cuda.compiler import first_line
 from pytest_gemm.backends.host.compiler import find_compiler
 from pytest_gemm.baselines import source_hash
 from pytest_gemm.errors import CompileError, KernelFault, SpecError
@@ -340,6 +341,14 @@ def test_the_hash_counts_headers_and_not_the_block(write: Write, tmp_path: Path)
     assert source_hash(after.source) != source_hash(before.source)
 
 
+def test_a_stored_source_is_complete(write: Write, tmp_path: Path) -> None:
+    write("kernels/k.cu", BLOCK + '#include "sub/add.cuh"\n' + MUL)
+    write("kernels/sub/add.cuh", "#pragma once\n" + ADD)
+    kernel = only_kernel(tmp_path)
+    write("stored/kernels/k.cu", kernel.source)
+    assert only_kernel(tmp_path / "stored") == kernel
+
+
 def test_paths_of_this_machine_stay_out(write: Write, tmp_path: Path) -> None:
     write("project/kernels/k.cu", BLOCK + '#include "../../shared/add.cuh"\n' + MUL)
     write("shared/add.cuh", ADD)
@@ -443,6 +452,20 @@ def test_compile_errors_name_the_header_and_its_line(
     first = compile_error(host, path, tmp_path)
     assert first.startswith("kernels/k.cu:5: error: ")
     assert compile_error(host, path, tmp_path, "k<x>").startswith("kernels/k.cu")
+
+
+def test_nvrtc_errors_name_the_header_and_its_line(write: Write, tmp_path: Path) -> None:
+    path = write("kernels/k.cu", '#include "a.cuh"\n__global__ void k(float* x) { x[0] = a(); }\n')
+    write("kernels/a.cuh", "\n__device__ float a() { return wrong; }\n")
+    # What NVRTC 13.0 says of this source.
+    log = """kernels/a.cuh(2): error: identifier "wrong" is undefined
+  __device__ float a() { return wrong; }
+                                ^
+
+1 error detected in the compilation of "kernels/k.cu".
+"""
+    program = CudaProgram(expanded(path, tmp_path), "kernels/k.cu", "k")
+    assert first_line(log, program) == ('kernels/a.cuh:2: error: identifier "wrong" is undefined')
 
 
 def test_faults_name_the_header_and_its_line(write: Write, tmp_path: Path, host: Host) -> None:

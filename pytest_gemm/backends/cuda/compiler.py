@@ -11,7 +11,7 @@ from pathlib import Path
 from pytest_gemm.backends.base import CudaProgram
 from pytest_gemm.backends.cuda.api import Api
 from pytest_gemm.backends.cuda.headers import HEADERS
-from pytest_gemm.cuda_source import find_kernels
+from pytest_gemm.cuda_source import find_kernels, line_files
 from pytest_gemm.errors import BackendError, CompileError
 
 # Subnormals are zero, as on the host back end and in CuPy's own kernels: with them kept, the two
@@ -110,7 +110,7 @@ def first_line(log: str, program: CudaProgram) -> str:
             file, text = error["file"], error["text"].strip()
             if file == _NAMES:
                 return f"{shown}: error: entry {program.entry!r}: {text}{_known_entries(program)}"
-            place = _place(file, shown)
+            place = file if file in line_files(program.source) else _place(file, shown)
             if place:
                 return f"{place}:{error['line']}: error: {text}"
             return f"{shown}: error: {text} (in {file}:{error['line']})"
