@@ -197,8 +197,18 @@ def test_large_dynamic_shared_memory_is_enabled_once():
     assert loaded.kernel.dynamic == 49152
     loaded.launch(LaunchConfig((1, 1, 1), (1, 1, 1), 232448 - 1024))
     assert loaded.kernel.dynamic == 232448 - 1024
-    loaded.launch(LaunchConfig((1, 1, 1), (1, 1, 1), 49152))
+    loaded.launch(LaunchConfig((1, 1, 1), (1, 1, 1), 60000))  # must not take it back
     assert loaded.kernel.dynamic == 232448 - 1024
+
+
+def test_equal_values_of_another_type_are_another_launch():
+    loaded = Loaded("T C", sizes=(4,))
+    loaded.launch(ONE, 1)
+    loaded.launch(ONE, 1.0)
+    assert [values for _, _, values in loaded.kernel.launches] == [
+        [struct.pack("<i", 1)],
+        [struct.pack("<f", 1.0)],
+    ]
 
 
 def test_too_much_shared_memory():
