@@ -276,6 +276,26 @@ def test_work_left_elsewhere_three_times_in_a_row(fake):
     assert "the device was busy for another" in bench.fault("escaped-stream")
 
 
+def test_work_left_elsewhere_by_a_capture(fake):
+    other = fake.cupy().cuda.Stream(non_blocking=True)
+
+    def function(C, stream):
+        fake.work(stream.ptr)
+        fake.work(other.ptr, 1e-4)
+
+    text = Bench(fake, function).fault("escaped-stream", 20)
+    assert "works outside of the given stream" in text
+    assert fake.graphs == {}
+
+
+def test_a_hiccup_while_capturing_is_no_escape(fake):
+    bench = Bench(fake)
+    delays = iter([0, 1e-3, 1e-3, 0])
+    fake.idle_delay = lambda: next(delays)
+    assert bench.time(20) == pytest.approx(20e-5, abs=3e-6)
+    assert len(fake.graphs) == 1
+
+
 def test_one_hiccup_of_the_host_is_no_escape(fake):
     bench = Bench(fake)
     delays = iter([1e-3, 0, 1e-3, 1e-3, 0, 1e-3])

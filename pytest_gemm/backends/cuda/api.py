@@ -86,11 +86,10 @@ def load_api() -> Api:
     """Import CuPy. Raises BackendError where it is missing or finds no driver."""
     try:
         cupy = import_module("cupy")
-        runtime = import_module("cupy.cuda.runtime")
-        driver = import_module("cupy.cuda.driver")
-        nvrtc = import_module("cupy.cuda.nvrtc")
+        cuda = import_module("cupy.cuda")
+        runtime, driver, nvrtc = cuda.runtime, cuda.driver, cuda.nvrtc
         library = ctypes.CDLL("libcuda.so.1")
-    except (ImportError, OSError, RuntimeError) as error:
+    except (ImportError, AttributeError, OSError, RuntimeError) as error:
         reason = str(error).strip().partition(os.linesep)[0]
         raise BackendError(f"CuPy cannot be used here: {reason}") from error
     return Api(cupy, runtime, driver, nvrtc, Libcuda(library))
