@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -93,7 +94,8 @@ def test_without_cupy(monkeypatch):
 
 
 def test_cupy_without_a_driver(monkeypatch):
-    monkeypatch.setattr(api, "import_module", lambda name: SimpleNamespace())
+    loaded = SimpleNamespace(runtime=None, driver=None, nvrtc=None)
+    monkeypatch.setattr(api, "import_module", lambda name: loaded)
 
     def missing(name):
         raise OSError(f"{name}: cannot open shared object file\nmore")
@@ -104,6 +106,20 @@ def test_cupy_without_a_driver(monkeypatch):
     assert str(caught.value) == (
         "CuPy cannot be used here: libcuda.so.1: cannot open shared object file"
     )
+
+
+def test_the_installed_cupy_has_all_that_is_used(monkeypatch, fake):
+    cupy = pytest.importorskip("cupy")
+    load = ctypes.CDLL
+    monkeypatch.setattr(
+        api.ctypes, "CDLL", lambda name, *a, **k: name != "libcuda.so.1" and load(name, *a, **k)
+    )
+    real, scripted = api.load_api(), fake.api()
+    for part in ("runtime", "driver", "nvrtc"):
+        missing = set(vars(getattr(scripted, part))) - set(dir(getattr(real, part)))
+        assert not missing, part
+    assert set(vars(scripted.cupy.cuda)) <= set(dir(cupy.cuda))
+    assert real.include_folders
 
 
 def test_no_gpu_or_not_that_many(fake):
