@@ -20,6 +20,13 @@ from pytest_gemm.result import Result
 from pytest_gemm.verdict import Verdict, judge
 
 
+SUSPICIOUS = frozenset({"slower", "inconclusive"})
+"""Outcomes that are not taken from one attempt."""
+
+METHOD = "rounds of 8 in fresh allocations"
+"""How times are taken; times of another method are not compared."""
+
+
 class GemmSession:
     """Runs cases on one back end and holds them against what is stored."""
 
@@ -53,8 +60,18 @@ class GemmSession:
         """Verify a case, time it if that is asked for, and hold it against what is stored.
 
         ``function`` is a Python kernel's callable. Errors of the kernel, the back end and the
-        stored files end up in the record.
+        stored files end up in the record. A suspicious time is taken twice, and the faster
+        attempt counts: what else the machine did may have slowed the other one.
         """
+        record = self._attempt(case, function)
+        if record.gate not in SUSPICIOUS:
+            return record
+        again = self._attempt(case, function)
+        if again.result.estimate is None or record.result.estimate is None:
+            return again
+        return min(record, again, key=_median)
+
+    def _attempt(self, case: Case, function: Callable[..., object] | None) -> Record:
         try:
             result = run_case(case, self.backend, function)
         except GemmError as error:
@@ -121,6 +138,11 @@ class GemmSession:
         return verdict
 
 
+def _median(record: Record) -> float:
+    assert record.result.estimate is not None
+    return record.result.estimate.median
+
+
 def _title(case: Case) -> str:
     return f"{case.kernel.id} on {case.problem.id}"
 
@@ -156,6 +178,7 @@ def session_of(case: Case, result: Result, when: datetime, commit: str | None) -
             "grid": list(kernel.grid),
             "shared_mem": kernel.shared_mem,
         },
-        environment=result.environment,
+        environment={**result.environment, **result.conditions.get("after", {})},
+        settings={"method": METHOD},
         commit=commit,
     )

@@ -49,7 +49,8 @@ SCRIPTED_DEVICE = """
 
         def time(self, executable, config, arguments, *, launches=1, cold=False, timeout=60.0):
             super().time(executable, config, arguments, timeout=timeout)
-            return {seconds!r}.get(executable.program.function.__name__, 0.010) * launches
+            name = executable.program.function.__name__
+            return {per_call}(name) * launches
 
     pytest_gemm.backends.open_backend = lambda kind, progress: ScriptedBackend()
 """
@@ -78,13 +79,17 @@ class Project:
         kernels: str = KERNELS,
         device: str = "host-scripted",
         compiler: str = "g++ 12",
+        per_call: str = "",
     ) -> None:
-        """Set the seconds of a launch per kernel function (0.010 for others), and the device."""
+        """Set the seconds of a launch per kernel function (0.010 for others), and the device.
+
+        ``per_call`` names a function in ``kernels`` that gives them instead.
+        """
         scripted = SCRIPTED_DEVICE.format(
             root=str(Path(__file__).parent.parent),
             device=device,
             environment={"compiler": compiler},
-            seconds=seconds,
+            per_call=per_call or f"(lambda name: {seconds!r}.get(name, 0.010))",
         )
         self.pytester.makeconftest(dedent(scripted) + dedent(kernels))
 

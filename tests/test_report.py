@@ -76,7 +76,7 @@ def test_a_verdict_in_words() -> None:
     slower = record(median=0.0026)
     first, *details = explain(slower.case, slower.result, verdict).splitlines()
     assert first == (
-        "tiled on 4096x4096x4096: slower by +30.0 % (2.60 ms, was 2.00 ms, fails above +10.0 %)"
+        "tiled on 4096x4096x4096: slower by 30.0 % (2.60 ms, was 2.00 ms, fails above +10.0 %)"
     )
     text = "\n".join(details)
     assert "smallest slowdown that this baseline can see: +12.0 %" in text

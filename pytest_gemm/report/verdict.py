@@ -15,7 +15,10 @@ def sentence(case: Case, result: Result, verdict: Verdict) -> str:
         return f"{title}: {verdict.outcome}: {'; '.join(verdict.notes)}"
     times = f"{seconds(result.estimate.median)}, was {seconds(verdict.baseline_median)}"
     limit = f", fails above {percent(verdict.threshold)}" if verdict.threshold is not None else ""
-    return f"{title}: {verdict.outcome} by {percent(verdict.change)} ({times}{limit})"
+    change = percent(verdict.change)
+    if verdict.outcome in ("slower", "faster"):
+        change = f"by {percent(abs(verdict.change), signed=False)}"
+    return f"{title}: {verdict.outcome} {change} ({times}{limit})"
 
 
 def explain(case: Case, result: Result, verdict: Verdict) -> str:
