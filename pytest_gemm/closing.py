@@ -103,7 +103,7 @@ def _store(options: Options, records: Sequence[Record], notes: list[str]) -> lis
             kernel = record.case.kernel
             suffix = ".py" if kernel.is_python else ".cu"
             session = session_of(record.case, record.result, now, commit)
-            store.append(session, kernel.source or None, suffix)
+            store.append(session, kernel.code or None, suffix)
     try:
         flushed = store.flush()
     except BaselineError as error:

@@ -213,17 +213,21 @@ class Kernel(_Common):
         return ProgramFields(self.source, self.filename, self.entry, self.defines)
 
     @property
+    def code(self) -> str:
+        """The source without its front matter: what a baseline stores and compares."""
+        if self.is_python:
+            return self.source
+        return unnumbered(strip_front_matter(self.source), self.filename)
+
+    @property
     def source_hash(self) -> str:
         """SHA-256 of all that makes another program or another launch.
 
         The front matter counts by what it says of these, so that a new ``sizes`` or ``change``
         leaves the hash as it is.
         """
-        source = self.source
-        if not self.is_python:
-            source = unnumbered(strip_front_matter(source), self.filename)
         parts = (
-            *(source, self.entry, self.params, self.args),
+            *(self.code, self.entry, self.params, self.args),
             *(self.block, self.grid, self.shared_mem),
         )
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

@@ -169,10 +169,10 @@ def session_of(case: Case, result: Result, when: datetime, commit: str | None) -
         launches=result.launches,
         seed=case.settings.seed,
         recipe=TIMED_RECIPE,
-        source=source_hash(kernel.source) if kernel.source else "",
+        source=source_hash(kernel.code) if kernel.code else "",
         launch={
             "entry": kernel.entry,
-            "defines": dict(kernel.defines),
+            "params": dict(kernel.params),
             "args": list(kernel.args),
             "block": list(kernel.block),
             "grid": list(kernel.grid),

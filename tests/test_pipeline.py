@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from pytest_gemm.kernelspec import Kernel
 from pytest_gemm.pipeline import run_case
 from pytest_gemm.problem import Problem
 from pytest_gemm.result import Result
+from pytest_gemm.session import session_of
 from tests.memory_backend import MemoryBackend
 
 Function = Callable[..., object]
@@ -194,3 +196,27 @@ def test_a_case_and_its_result_survive_json() -> None:
     assert Case.from_dict(json.loads(json.dumps(original.to_dict()))) == original
     result = run(product, Scripted(), timed=True, time_cap=0.01)
     assert Result.from_dict(json.loads(json.dumps(result.to_dict()))) == result
+
+
+def stored_as(kernel: Kernel) -> tuple[str, str]:
+    """What a session is stored under: its source's hash and its program."""
+    timed = replace(case(timed=True, time_cap=0.01), kernel=kernel)
+    result = run_case(timed, Scripted(), product)
+    session = session_of(timed, result, datetime.now(UTC), commit=None)
+    return session.source, session.program
+
+
+def test_a_new_size_is_no_new_program_but_a_new_parameter_is() -> None:
+    """The block of front matter counts by what it says of the launch alone."""
+    block = "// /// gemm\n// block = [16, 16]\n// grid = ['cdiv(N, TILE)']\n// ///\n"
+    code = "__global__ void k(float* C) {}\n"
+    kernel = Kernel(
+        "k", args=("A", "B", "C"), source=block + code, filename="k.cu", params=(("TILE", 16),)
+    )
+    sized = replace(kernel, source=block.replace("// ///\n", "// sizes = ['64']\n// ///\n") + code)
+    assert stored_as(sized) == stored_as(kernel)
+    other = replace(kernel, params=(("TILE", 32),))
+    assert stored_as(other)[0] == stored_as(kernel)[0]
+    assert stored_as(other)[1] != stored_as(kernel)[1]
+    changed = replace(kernel, source=block + code.replace("{}", "{ }"))
+    assert stored_as(changed)[0] != stored_as(kernel)[0]
