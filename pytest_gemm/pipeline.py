@@ -6,41 +6,27 @@ compile -> verify exactly -> verify on the timed data -> sample -> verify again 
 from __future__ import annotations
 
 import math
-import random
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from pytest_gemm import overheads
-from pytest_gemm.backends.base import (
-    Argument,
-    Backend,
-    CudaProgram,
-    Device,
-    Executable,
-    LaunchConfig,
-    Program,
-    PythonProgram,
-)
-from pytest_gemm.case import Case
+from pytest_gemm.backends.base import Backend, Device
+from pytest_gemm.case import Case, Settings
 from pytest_gemm.correctness import check_suite, check_timed, exact_problems
-from pytest_gemm.device import ALIGNMENT, Workspace
 from pytest_gemm.errors import BackendError, GemmError
-from pytest_gemm.kernelspec import BUFFERS, Kernel
+from pytest_gemm.kernelspec import Kernel
+from pytest_gemm.launching import Launcher, loaded, placements, program_of
 from pytest_gemm.matrices import Operands, operands
 from pytest_gemm.overheads import seconds_of
 from pytest_gemm.problem import Problem
 from pytest_gemm.result import Result
 from pytest_gemm.stats import summarize
-from pytest_gemm.timing import PLANS, TimeLaunches, take_samples
+from pytest_gemm.timing import PLANS, Samples, take_samples
 
 TIMED_RECIPE = "uniform"
 """The recipe of the operands that are timed, and whose C is digested."""
-
-MOST_PADDING = 4096
-"""Operands are placed anew behind up to so many times ``ALIGNMENT`` bytes."""
 
 Function = Callable[..., object]
 
@@ -66,30 +52,29 @@ def run_case(case: Case, backend: Backend, function: Function | None = None) -> 
 def _verify_and_time(case: Case, backend: Backend, function: Function | None) -> Result:
     kernel, problem, settings = case.kernel, case.problem, case.settings
     started = time.perf_counter()
-    executable = backend.compile(_program(kernel, function))
+    executable = backend.compile(program_of(kernel, function))
     counters = {"compile_s": time.perf_counter() - started}
-    launcher = _Launcher(kernel, backend, executable, settings.launch_timeout)
+    launcher = Launcher(kernel, backend, executable, settings.launch_timeout)
 
     suite = exact_problems(kernel.op, kernel.scalars, kernel.uses_ld)
-    small = [exact for exact in suite if not kernel.skip_reason(exact)]
-    check_suite(launcher.once, backend, small or [problem], settings.seed, kernel=kernel.id)
+    small = [exact for exact in suite if not kernel.skip_reason(exact)] or [problem]
+    with loaded(backend, small[0], operands(small[0], settings.seed, TIMED_RECIPE)) as workspace:
+        counters["first_launch_s"] = seconds_of(partial(launcher.once, workspace))
+    check_suite(launcher.once, backend, small, settings.seed, kernel=kernel.id)
 
     data = operands(problem, settings.seed, TIMED_RECIPE)
     check = partial(check_timed, data=data, kernel=kernel.id, deterministic=kernel.deterministic)
-    with _loaded(backend, problem, data) as workspace:
-        counters["first_launch_s"] = seconds_of(partial(launcher.once, workspace))
+    with loaded(backend, problem, data) as workspace:
         verified = check(launcher.once, workspace)
         if not settings.timed:
             return Result("passed", digest=verified.digest, counters=counters)
         counters |= overheads.measure(backend, workspace, launcher.once, data)
 
     before = backend.conditions()
-    timed = replace(launcher, cold=settings.cold)
-    plan = replace(PLANS[backend.kind], cap=settings.time_cap)
-    samples = take_samples(_placements(timed, problem, data, settings.seed), plan)
+    samples = _sample(launcher, problem, data, settings)
     after = backend.conditions()
     _refuse_impossible(min(samples.seconds), problem, backend.device, cold=settings.cold)
-    with _loaded(backend, problem, data) as workspace:
+    with loaded(backend, problem, data) as workspace:
         # Launched as it is timed, all launches of a sample at once.
         batch = partial(launcher.time, launches=samples.launches)
         check(batch, workspace, verified=verified)
@@ -104,66 +89,20 @@ def _verify_and_time(case: Case, backend: Backend, function: Function | None) ->
     )
 
 
-@dataclass(frozen=True)
-class _Launcher:
-    """Launches one executable on the matrices of a workspace, whatever their problem."""
-
-    kernel: Kernel
-    backend: Backend
-    executable: Executable
-    timeout: float
-    cold: bool = False
-
-    def once(self, workspace: Workspace) -> None:
-        self.time(workspace, 1)
-
-    def time(self, workspace: Workspace, launches: int) -> float:
-        """Seconds of that many launches. Raises SpecError, KernelFault, CompileError."""
-        problem = workspace.problem
-        arguments: list[Argument] = [
-            _argument(workspace, value) for value in self.kernel.arguments(problem)
-        ]
-        return self.backend.time(
-            self.executable,
-            LaunchConfig(*self.kernel.launch(problem)),
-            arguments,
-            launches=launches,
-            cold=self.cold,
-            timeout=self.timeout,
-        )
+def time_reference(
+    kernel: Kernel, function: Function, problem: Problem, backend: Backend, settings: Settings
+) -> float:
+    """Seconds per launch of a library's own routine, timed like a case but not checked."""
+    executable = backend.compile(program_of(kernel, function))
+    launcher = Launcher(kernel, backend, executable, settings.launch_timeout)
+    data = operands(problem, settings.seed, TIMED_RECIPE)
+    return summarize(_sample(launcher, problem, data, settings).seconds).median
 
 
-def _placements(
-    launcher: _Launcher, problem: Problem, data: Operands, seed: int
-) -> Callable[[], AbstractContextManager[TimeLaunches]]:
-    """Operands at another place of the memory each time, the same places in every run."""
-    paddings = random.Random(seed)
-
-    @contextmanager
-    def place() -> Iterator[TimeLaunches]:
-        with (
-            _padding(launcher.backend, ALIGNMENT * paddings.randint(1, MOST_PADDING)),
-            _loaded(launcher.backend, problem, data) as workspace,
-        ):
-            yield partial(launcher.time, workspace)
-
-    return place
-
-
-@contextmanager
-def _padding(backend: Backend, nbytes: int) -> Iterator[None]:
-    buffer = backend.allocate(nbytes)
-    try:
-        yield
-    finally:
-        backend.free(buffer)
-
-
-@contextmanager
-def _loaded(backend: Backend, problem: Problem, data: Operands) -> Iterator[Workspace]:
-    with Workspace(backend, problem) as workspace:
-        workspace.load(data)
-        yield workspace
+def _sample(launcher: Launcher, problem: Problem, data: Operands, settings: Settings) -> Samples:
+    timed = replace(launcher, cold=settings.cold)
+    plan = replace(PLANS[launcher.backend.kind], cap=settings.time_cap)
+    return take_samples(placements(timed, problem, data, settings.seed), plan)
 
 
 def _refuse_impossible(fastest: float, problem: Problem, device: Device, *, cold: bool) -> None:
@@ -181,18 +120,6 @@ def _refuse_impossible(fastest: float, problem: Problem, device: Device, *, cold
                 f"a launch of {fastest:.3g} s cannot be true: the device's {name} needs at least "
                 f"{limit:.3g} s for {problem.id}"
             )
-
-
-def _argument(workspace: Workspace, value: str | int | float) -> Argument:
-    if not isinstance(value, str):
-        return value
-    return workspace.matrix(value) if value in BUFFERS else None
-
-
-def _program(kernel: Kernel, function: Function | None) -> Program:
-    if function is not None:
-        return PythonProgram(function, kernel.args)
-    return CudaProgram(*kernel.program_fields)
 
 
 def _titled(case: Case, text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
 
@@ -15,10 +16,10 @@ from pytest_gemm.errors import BaselineError, GemmError
 from pytest_gemm.options import Options
 from pytest_gemm.pipeline import TIMED_RECIPE, run_case
 from pytest_gemm.record import Record
+from pytest_gemm.references import References
 from pytest_gemm.report.verdict import explain
 from pytest_gemm.result import Result
 from pytest_gemm.verdict import Verdict, judge
-
 
 SUSPICIOUS = frozenset({"slower", "inconclusive"})
 """Outcomes that are not taken from one attempt."""
@@ -40,6 +41,10 @@ class GemmSession:
     def backend(self) -> Backend:
         """The back end, made when it is first needed."""
         return backends.open_backend(self.choice.kind, self._progress)
+
+    @cached_property
+    def _references(self) -> References:
+        return References(self.backend)
 
     def header(self) -> list[str]:
         """What stands above the tests: device, compiler, baseline."""
@@ -78,6 +83,9 @@ class GemmSession:
             return Record(case, Result("failed", str(error)), "failed", message=str(error))
         if result.outcome != "passed":
             return self._unfinished(case, result)
+        if result.estimate is not None:
+            fraction = self._references.fraction(case, result.estimate.median)
+            result = replace(result, counters={**result.counters, **fraction})
         try:
             return self._held_against_stored(case, result)
         except BaselineError as error:

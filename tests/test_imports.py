@@ -18,8 +18,8 @@ ORDER = [
     *("stats", "matrices", "baselines", "verdict"),
     *("backends.base", "backends.choice", "backends.host", "backends.cuda", "backends"),
     *("device", "comparison", "regions", "causes", "diagnosis", "correctness", "timing"),
-    "overheads",
-    *("options", "case", "result", "pipeline", "record", "collection"),
+    *("launching", "overheads"),
+    *("options", "case", "result", "pipeline", "references", "record", "collection"),
     *("report", "session", "closing"),
     *("publish", "recorder", "fixture", "plugin"),
 ]

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from pytest_gemm.backends.base import Backend
+    from pytest_gemm.backends.base import Backend, PythonProgram
+    from pytest_gemm.problem import Problem
+
+
+class Reference(NamedTuple):
+    """A vendor's routine: ``work`` are the flops (gemm) or bytes (add) that it does."""
+
+    name: str
+    program: PythonProgram
+    work: Callable[[Problem], int]
 
 
 def open_backend(kind: str, progress: Callable[[str], None]) -> Backend:
@@ -18,3 +27,17 @@ def open_backend(kind: str, progress: Callable[[str], None]) -> Backend:
     from pytest_gemm.backends.host import HostBackend
 
     return HostBackend(progress=progress)
+
+
+def reference_programs(kind: str) -> Mapping[str, Reference]:
+    """The vendor's routines of a kind of device, by operation; none for a CPU."""
+    if kind != "cuda":
+        return {}
+    from pytest_gemm.backends.cuda.reference import copy_program, cublas_program
+    from pytest_gemm.problem import ITEMSIZE
+
+    return {
+        "gemm": Reference("cublas", cublas_program(), lambda problem: problem.flops),
+        # A copy reads A and writes C.
+        "add": Reference("copy", copy_program(), lambda p: 2 * p.M * p.N * ITEMSIZE[p.dtype]),
+    }
