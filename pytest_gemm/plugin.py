@@ -86,11 +86,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.stash[OPTIONS].bench:
+        import random
+
         from pytest_gemm import publish
 
         publish.announce(config, filter(is_case, items))
         config.hook.pytest_deselected(items=[item for item in items if not is_case(item)])
-        items[:] = filter(is_case, items)
+        # Shuffled, the same way for a seed: no case may owe its time to the one before it.
+        cases = list(filter(is_case, items))
+        items[:] = random.Random(config.stash[OPTIONS].seed).sample(cases, len(cases))
 
 
 def pytest_report_collectionfinish(

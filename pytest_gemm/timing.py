@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -43,7 +44,7 @@ class SamplingPlan:
 
 PLANS: Mapping[str, SamplingPlan] = {
     "host": SamplingPlan(precision=0.01, cap=0.5, rounds=2, least_sample=200e-6, warmup=0.02),
-    "cuda": SamplingPlan(precision=0.002, cap=0.5, rounds=8, least_sample=50e-6, warmup=0.03),
+    "cuda": SamplingPlan(precision=0.002, cap=0.5, rounds=8, least_sample=1e-3, warmup=0.03),
 }
 """The default plan for each kind of device."""
 
@@ -91,7 +92,7 @@ def take_samples(
 def _warm_up(time_launches: TimeLaunches, plan: SamplingPlan, clock: Callable[[], float]) -> int:
     """Launch until the clocks have settled, and return the launches of one sample."""
     fastest = min(_seconds(time_launches, 1) for _ in range(2))
-    launches = max(1, min(MOST_LAUNCHES, round(plan.least_sample / fastest)))
+    launches = _launches(plan, fastest)
     start = clock()
     earlier = float("inf")
     while True:
@@ -103,8 +104,12 @@ def _warm_up(time_launches: TimeLaunches, plan: SamplingPlan, clock: Callable[[]
         elapsed = clock() - start
         is_falling = now < earlier * (1 - plan.precision)
         if elapsed >= 10 * plan.warmup or (elapsed >= plan.warmup and not is_falling):
-            return max(1, min(MOST_LAUNCHES, round(plan.least_sample / now)))
+            return _launches(plan, now)
         earlier = now
+
+
+def _launches(plan: SamplingPlan, seconds: float) -> int:
+    return min(MOST_LAUNCHES, math.ceil(round(plan.least_sample / seconds, 6)))
 
 
 def _seconds(time_launches: TimeLaunches, launches: int) -> float:

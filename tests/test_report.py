@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pytest_gemm.case import Case, Settings
 from pytest_gemm.kernelspec import Kernel
 from pytest_gemm.problem import Problem
 from pytest_gemm.record import Record
-from pytest_gemm.report.terminal import HEADINGS, WIDTH, table
+from pytest_gemm.report.terminal import WIDTH, table
 from pytest_gemm.report.text import percent, rate, seconds
 from pytest_gemm.report.verdict import explain, sentence
 from pytest_gemm.result import Result
@@ -48,10 +50,30 @@ def record(name: str = "tiled", median: float = 0.002, **fields: object) -> Reco
 def test_the_table_shows_step_and_change() -> None:
     verdict = Verdict("same", change=0.004)
     rows = table([record("naive", 0.004), record(derived_from="naive", verdict=verdict)])
-    assert rows[0].split() == list(HEADINGS)
+    assert rows[0].split() == [
+        "kernel", "problem", "result", "median", "+-", "rate", "step", "change",
+    ]  # fmt: skip
     assert "2.00x" in rows[2]
     assert "+0.40 %" in rows[2]
     assert "68.7 TFLOP/s" in rows[2]
+
+
+def test_the_table_shows_the_part_of_the_vendors_rate() -> None:
+    plain = record()
+    counted = replace(plain, result=replace(plain.result, counters={"percent_of_cublas": 41.6}))
+    heading, row = table([counted])
+    assert "of ref" in heading
+    assert "42 %" in row
+
+
+def test_the_table_is_by_kernel_whatever_ran_first() -> None:
+    def at(path: str, name: str) -> Record:
+        plain = record(name)
+        kernel = replace(plain.case.kernel, path=path)
+        return replace(plain, case=replace(plain.case, kernel=kernel))
+
+    rows = table([at("b.cu", "late"), at("a.cu", "early")])
+    assert [row.split()[0] for row in rows] == ["kernel", "early", "late"]
 
 
 def test_the_table_fits_with_long_names() -> None:

@@ -2,69 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from pytest_gemm.problem import Problem
 from pytest_gemm.record import Record
 from pytest_gemm.report.text import percent, rate, seconds
 
 WIDTH = 100
-HEADINGS = ("kernel", "problem", "result", "median", "+-", "rate", "step", "change", "verdict")
+"""Most columns of a line."""
+
+LEAST = 12
+"""Columns that a name keeps when it has to be cut."""
+
 _LEFT = frozenset({"kernel", "problem", "result", "verdict"})
 _SHRINKS = ("kernel", "problem")
+_RESULT = {"passed": "ok", "failed": "WRONG", "skipped": "skip"}
+
+Row = Mapping[str, str]
 
 
 def table(records: Sequence[Record]) -> list[str]:
-    """One line per timed case, in the order of the records, under a heading."""
+    """One line per timed case (at least one) under a heading; empty columns are left out."""
     medians = {
         (r.case.kernel.id, r.case.problem): r.result.estimate.median
         for r in records
         if r.result.estimate
     }
-    rows = [HEADINGS, *(_row(record, medians) for record in records)]
-    widths = _widths(rows)
-    return [_line(row, widths) for row in rows]
+    rows = [_row(record, medians) for record in sorted(records, key=_place)]
+    headings = [name for name in rows[0] if any(row[name] for row in rows)]
+    widths = _widths(headings, rows)
+    return [_line(row, widths) for row in ({name: name for name in headings}, *rows)]
 
 
-def _row(record: Record, medians: Mapping[tuple[str, Problem], float]) -> tuple[str, ...]:
+def _place(record: Record) -> tuple[object, ...]:
+    """Kernels as they are declared, the largest problem first: cases may run in any order."""
     kernel, problem = record.case.kernel, record.case.problem
-    estimate, verdict = record.result.estimate, record.verdict
-    head = (kernel.id, problem.id, _RESULT[record.result.outcome])
-    if estimate is None:
-        return (*head, "", "", "", "", "", "")
-    median = estimate.median
+    params = dict(kernel.params)
+    return kernel.path, kernel.line, [params[name] for name in kernel.swept], -problem.bytes
+
+
+def _row(record: Record, medians: Mapping[tuple[str, Problem], float]) -> Row:
+    kernel, problem, result = record.case.kernel, record.case.problem, record.result
+    median = result.estimate.median if result.estimate else None
+    half = (result.estimate.high - result.estimate.low) / 2 if result.estimate else 0.0
     before = medians.get((kernel.derived_from, problem))
-    change = verdict.change if verdict else None
+    change = record.verdict.change if record.verdict else None
     work, unit = (problem.bytes, "B/s") if problem.op == "add" else (problem.flops, "FLOP/s")
-    return (
-        *head,
-        seconds(median),
-        percent((estimate.high - estimate.low) / 2 / median, signed=False),
-        rate(work / median, unit),
-        f"{before / median:.2f}x" if before else "",
-        percent(change) if change is not None else "",
-        record.gate,
-    )
+    reference = next((v for k, v in result.counters.items() if k.startswith("percent_of_")), None)
+    return {
+        "kernel": kernel.id,
+        "problem": problem.id,
+        "result": _RESULT[result.outcome],
+        "median": seconds(median) if median else "",
+        "+-": percent(half / median, signed=False) if median else "",
+        "rate": rate(work / median, unit) if median else "",
+        "of ref": f"{reference:.0f} %" if reference else "",
+        "step": f"{before / median:.2f}x" if before and median else "",
+        "change": percent(change) if change is not None else "",
+        "verdict": record.gate,
+    }
 
 
-_RESULT = {"passed": "ok", "failed": "WRONG", "skipped": "skip"}
-
-
-def _widths(rows: Iterable[Sequence[str]]) -> list[int]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    excess = sum(widths) + 2 * (len(widths) - 1) - WIDTH
+def _widths(headings: Sequence[str], rows: Sequence[Row]) -> dict[str, int]:
+    widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in headings}
+    excess = sum(widths.values()) + 2 * (len(widths) - 1) - WIDTH
     for name in _SHRINKS:
-        place = HEADINGS.index(name)
-        cut = max(0, min(excess, widths[place] - 12))
-        widths[place] -= cut
+        cut = max(0, min(excess, widths.get(name, 0) - LEAST))
+        widths[name] = widths.get(name, 0) - cut
         excess -= cut
     return widths
 
 
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+def _line(row: Row, widths: Mapping[str, int]) -> str:
     cells = [
-        _fit(cell, width) if heading in _LEFT else cell.rjust(width)
-        for cell, width, heading in zip(row, widths, HEADINGS, strict=True)
+        _fit(row[name], width) if name in _LEFT else row[name].rjust(width)
+        for name, width in widths.items()
     ]
     return "  ".join(cells).rstrip()
 
