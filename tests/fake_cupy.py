@@ -68,9 +68,9 @@ class Operation:
     queued: float = 0.0
     error: str = ""
     event: int = 0
-    flags: Any = None
+    turns: Any = None
+    turn: int = 0
     limit: float = 0.0
-    started: float = -1.0
 
 
 @dataclass
@@ -81,6 +81,10 @@ class Lane:
     free_at: float = 0.0
     captured: list[Operation] | None = None
     invalid: bool = False
+
+    @property
+    def holds(self) -> bool:
+        return bool(self.operations) and self.operations[0].kind == "hold"
 
 
 class FakeCuda:
@@ -102,6 +106,7 @@ class FakeCuda:
         self.capacity = 2**40
         self.attributes = dict(ATTRIBUTES)
         self.releases_blocker = True
+        self.null_graphs = False
         self.idle_delay: Callable[[], float] = lambda: 0.0
         self.archs: tuple[int, ...] = (80, 90, 100)
         self._next = 1000
@@ -158,21 +163,27 @@ class FakeCuda:
 
     def run(self) -> bool:
         """Let every stream go on until now; whether all is done."""
-        for lane in self.lanes.values():
-            while lane.operations and self._step(lane, lane.operations[0]):
+        # A held device runs nothing else, so what holds it goes first.
+        lanes = sorted(self.lanes.values(), key=lambda lane: not lane.holds)
+        for lane in lanes:
+            while not any(other.holds for other in lanes if other is not lane):
+                if not lane.operations or not self._step(lane, lane.operations[0]):
+                    break
                 lane.operations.popleft()
         return not any(lane.operations for lane in self.lanes.values())
 
     def _step(self, lane: Lane, operation: Operation) -> bool:
         start = max(lane.free_at, operation.queued)
         if operation.kind == "hold":
-            if operation.flags[0] and self.releases_blocker:
-                lane.free_at = max(start, self.now)
-                return True
-            if self.now - start <= operation.limit:
+            if operation.turns[0] >= operation.turn and self.releases_blocker:
+                end = max(start, self.now)
+            elif self.now - start <= operation.limit:
                 return False
-            operation.flags[1] = 1
-            lane.free_at = start + operation.limit
+            else:
+                operation.turns[1] = operation.turn
+                end = start + operation.limit
+            for other in self.lanes.values():
+                other.free_at = max(other.free_at, end)
             return True
         if start + operation.seconds > self.now:
             return False
@@ -185,6 +196,7 @@ class FakeCuda:
 
     def wait_for_all(self) -> None:
         """Synchronise; a test that would hang fails instead."""
+        step = 1e-6
         for _ in range(100_000):
             if self.run():
                 return
@@ -193,7 +205,8 @@ class FakeCuda:
                 for lane in self.lanes.values()
                 if lane.operations
             ), "this would wait forever"
-            self.now += 1e-4
+            self.now += step
+            step = min(1.1 * step, 1e-4)
         raise AssertionError("this would wait forever")
 
     # -- the APIs -----------------------------------------------------------------------------
@@ -351,6 +364,8 @@ class FakeCuda:
         lane = self.lanes[stream]
         assert lane.captured is not None
         nodes, lane.captured = lane.captured, None
+        if not nodes and self.null_graphs:
+            return 0
         if lane.invalid:
             lane.invalid = False
             raise RuntimeFailure("cudaErrorStreamCaptureInvalidated: it failed")
@@ -359,6 +374,7 @@ class FakeCuda:
         return graph
 
     def rt_graphInstantiate(self, graph: int) -> int:
+        assert self.graphs[graph], "this graph does nothing"
         executable = self.number()
         self.graphs[executable] = self.graphs[graph]
         return executable
@@ -418,10 +434,13 @@ class FakeCuda:
         kernel = self._functions[handle]
         pointers = (ctypes.c_void_p * 16).from_address(parameters)
         if self.kernels.get("hold") is kernel:
+            blocks, threads = size[0], size[3]
+            assert blocks * threads == 132 * 2048  # it fills the device
             address = ctypes.c_void_p.from_address(pointers[0]).value
-            limit = ctypes.c_ulonglong.from_address(pointers[1]).value
-            flags = (ctypes.c_int * 2).from_address(address)
-            self.queue(stream, Operation("hold", flags=flags, limit=limit * 1e-9))
+            turn = ctypes.c_int.from_address(pointers[1]).value
+            limit = ctypes.c_ulonglong.from_address(pointers[2]).value
+            turns = (ctypes.c_int * 2).from_address(address)
+            self.queue(stream, Operation("hold", turns=turns, turn=turn, limit=limit * 1e-9))
             return
         values = [
             ctypes.string_at(pointers[index], size_) for index, size_ in enumerate(kernel.sizes)
@@ -478,10 +497,12 @@ class FakeLibrary:
 
     def cuGraphGetNodes(self, graph: Any, nodes: Any, count: Any) -> int:
         found = self._fake.graphs[graph.value]
-        count._obj.value = len(found)
         if nodes is not None:
+            if count._obj.value == 0:
+                return 1  # as the driver does
             for index, node in enumerate(found):
                 nodes[index] = {"kernel": 16, "memset": 18, "event": 23}[node.kind]
+        count._obj.value = len(found)
         return 0
 
     def cuGraphNodeGetType(self, node: Any, kind: Any) -> int:

@@ -48,6 +48,7 @@ def test_device(fake):
         "ecc": None,
         "mig": None,
         "power_limit": None,
+        "l2_bytes": 1000,
     }
     assert {"driver", "cuda", "nvrtc", "cupy", "flags"} <= set(EPOCH_KEYS)
 
@@ -208,18 +209,23 @@ def test_the_stream_is_left_after_an_exception(fake):
 
 
 def test_the_canary(fake):
-    fake.kernels["canary"] = Kernel(seconds=5e-6, sizes=(8,))
+    fake.kernels["canary"] = Kernel(seconds=2.5e-4, sizes=(8, 8, 4))
     backend = fake.backend()
     first = backend.canary()
-    assert first == pytest.approx(5e-6, rel=0.05)
-    fake.kernels["canary"].seconds = 9e-6  # a neighbour
-    assert backend.canary() > 1.5 * first
-    assert len(fake.sources) == 1
-    assert fake.memory == {}
+    assert first == pytest.approx(2.5e-4, rel=1e-6)
+    kept = len(fake.memory)  # the blocker's
+    fake.kernels["canary"].seconds = 4e-4  # a neighbour
+    assert backend.canary() == pytest.approx(4e-4, rel=1e-6)
+    assert len(fake.sources) == 2  # compiled once, as is the blocker
+    assert len(fake.memory) == kept == 1
+    assert fake.graphs == {}
 
 
 def test_conditions_without_nvml(fake):
-    assert set(fake.backend().conditions().values()) == {None}
+    fake.kernels["canary"] = Kernel(seconds=2.5e-4, sizes=(8, 8, 4))
+    found = dict(fake.backend().conditions())
+    assert found.pop("canary_s") == pytest.approx(2.5e-4, rel=1e-6)
+    assert set(found.values()) == {None}
 
 
 def test_compile_returns_facts(fake):

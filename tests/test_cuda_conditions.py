@@ -1,4 +1,4 @@
-"""What NVML says of the GPU, and when a verdict is withheld."""
+"""What NVML says of the GPU."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from pytest_gemm.backends.cuda.conditions import withhold_reason
 from pytest_gemm.backends.cuda.nvml import Nvml
 
 
@@ -124,7 +123,6 @@ def test_without_nvml_everything_is_none(monkeypatch):
     assert set(missing.conditions().values()) == {None}
     assert set(missing.identity().values()) == {None}
     assert missing.max_sm_clock() is None
-    assert withhold_reason(missing.conditions(), missing.conditions(), (1900, 1980)) == ""
 
 
 @pytest.mark.parametrize("broken", ["nvmlInit", "ByPciBusId"])
@@ -177,34 +175,3 @@ def test_other_processes(monkeypatch, pids, samples, processes, load):
     samples = samples and tuple((own(pid), value) for pid, value in samples)
     found = nvml(monkeypatch, pids=[own(pid) for pid in pids], samples=samples).conditions()
     assert (found["foreign_processes"], found["foreign_utilisation"]) == (processes, load)
-
-
-FINE = {"sm_clock": 1980, "slowdown": "", "power_cap": True, "foreign_utilisation": 0}
-
-
-@pytest.mark.parametrize(("before", "after", "clocks", "words"), [
-    ({}, {}, None, ""),
-    ({}, {}, (1980, 1980), ""),
-    ({"power_cap": True}, {"power_cap": True}, (1980, 1980), ""),
-    ({"slowdown": "hardware power brake"}, {}, None, "itself down (hardware power brake; seen be"),
-    ({}, {"slowdown": "hardware thermal slowdown"}, None, "thermal slowdown; seen after"),
-    ({}, {"foreign_utilisation": 35}, None, "other processes used the GPU (35 % of the time"),
-    ({"foreign_utilisation": 1}, {}, None, "seen before"),
-    ({"sm_clock": 345}, {}, (1980, 1980), ""),  # idle before
-    ({}, {"sm_clock": 1410}, (1935, 1980), "was 1410 MHz; the baseline's was 1935 to 1980"),
-    ({}, {"sm_clock": 1410}, None, ""),
-    ({}, {"sm_clock": 1900}, (1935, 1980), ""),
-    ({}, {"sm_clock": 2100}, (1935, 1980), "2100 MHz"),
-    ({}, {"sm_clock": None}, (1935, 1980), ""),
-])  # fmt: skip
-def test_withhold_reason(before, after, clocks, words):
-    reason = withhold_reason(FINE | before, FINE | after, clocks)
-    assert words in reason
-    assert bool(words) == bool(reason)
-    assert "\n" not in reason
-
-
-def test_the_pure_part_loads_neither_cupy_nor_nvml():
-    import pytest_gemm.backends.cuda.conditions as module
-
-    assert not {"cupy", "pynvml", "import_module"} & set(vars(module))

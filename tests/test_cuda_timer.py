@@ -65,12 +65,13 @@ def test_one_launch_is_an_ordinary_one(fake):
 
 def test_many_launches_are_replayed_from_one_graph(fake):
     bench = Bench(fake)
-    assert bench.time(20) == pytest.approx(20e-5, abs=3e-6)
-    captured = bench.count("launchKernel")
-    assert captured == 1 + 1 + 20  # ordinary, to count its operations, to capture
+    # Not one gap: the replay is queued behind the blocker.
+    assert bench.time(20) == pytest.approx(20e-5, rel=1e-6)
+    launches = fake.kernels["k"].launches
+    assert len(launches) == 1 + 1 + 20  # ordinary, to count its operations, to capture
     for _ in range(5):
-        assert bench.time(20) == pytest.approx(20e-5, abs=3e-6)
-    assert bench.count("launchKernel") == captured
+        assert bench.time(20) == pytest.approx(20e-5, rel=1e-6)
+    assert len(launches) == 22
     assert bench.count("graphLaunch") == 6
     assert bench.count("graphUpload") == 1  # not within the first time
     assert bench.count("streamBeginCapture") == 2
@@ -87,10 +88,29 @@ def test_other_launches_arguments_or_types_need_another_graph(fake):
     assert bench.count("graphInstantiate") == 5
 
 
-def test_replays_can_wait_behind_the_blocker(fake):
+def test_a_replay_that_the_blocker_did_not_wait_for_is_taken_again(fake):
     bench = Bench(fake)
-    bench.backend._timer.held_replays = True
+    bench.time(20)
+    stalls = iter([2, 0])
+    launch = fake.rt_graphLaunch
+
+    def stalled(executable, stream):
+        fake.sleep(next(stalls))
+        fake.run()
+        launch(executable, stream)
+
+    bench.backend._api.runtime.graphLaunch = stalled
     assert bench.time(20) == pytest.approx(20e-5, rel=1e-6)
+    assert next(stalls, None) is None
+
+
+def test_a_blocker_that_is_never_released_ends_replays(fake):
+    bench = Bench(fake)
+    bench.time(20)
+    fake.releases_blocker = False
+    with pytest.raises(BackendError, match=r"longer than 1 s to queue 20 launches of k in .*3 ti"):
+        bench.time(20)
+    assert fake.now < 4
 
 
 def test_freeing_a_buffer_drops_its_graphs(fake):
@@ -158,7 +178,7 @@ def test_the_first_launch_is_never_behind_the_blocker(fake):
 
     bench.executable = bench.backend.compile(PythonProgram(function, ("C", "stream")))
     bench.time(3)
-    assert held == [False, False, True, True, True]
+    assert held == [False, True, True, True, True]  # ordinary, to be captured, queued
     other = Matrix(bench.buffer, 16, 2, 4, 4, "float32")
     bench.time(2, arguments=[other, None])
     assert held[5:] == [False, True, True]
@@ -177,7 +197,8 @@ def test_a_capture_that_is_invalidated_is_refused(fake):
 def test_many_queued_launches_go_in_chunks(fake):
     bench = Bench(fake, refusing(fake, NotImplementedError("cuBLAS")))
     assert bench.time(250) == pytest.approx(250e-5, rel=1e-6)
-    assert bench.count("launchKernel") == 1 + 3  # the blocker: loaded, then once for each chunk
+    # The blocker: loaded, for the capture that is refused, then once for each chunk.
+    assert bench.count("launchKernel") == 1 + 1 + 3
 
 
 def test_a_kernel_that_waits_inside_ends_by_the_blockers_limit(fake):
@@ -232,14 +253,17 @@ def test_cold_overwrites_the_cache_outside_of_the_time(fake):
 def test_cold_works_where_capture_is_refused(fake):
     bench = Bench(fake, refusing(fake, NotImplementedError("cuBLAS")))
     assert bench.time(150, cold=True) == pytest.approx(150e-5, rel=1e-6)
-    assert bench.count("streamBeginCapture") == 0
+    assert not bench.backend.is_captured(bench.executable)
 
 
 @pytest.mark.parametrize("launches", [2, 20])
-def test_nothing_on_the_stream(fake, launches):
+@pytest.mark.parametrize("null", [False, True])
+def test_nothing_on_the_stream(fake, launches, null):
+    fake.null_graphs = null
     bench = Bench(fake, lambda C, stream: None)
     text = bench.fault("escaped-stream", launches)
     assert "launches nothing on the given stream" in text
+    assert fake.graphs == {}
 
 
 def test_no_work_after_the_tenth_call(fake):
@@ -276,21 +300,59 @@ def test_work_left_elsewhere_three_times_in_a_row(fake):
     assert "the device was busy for another" in bench.fault("escaped-stream")
 
 
-def test_work_left_elsewhere_by_a_capture(fake):
+@pytest.mark.parametrize("cold", [False, True])
+def test_work_left_elsewhere_by_a_capture(fake, cold):
     other = fake.cupy().cuda.Stream(non_blocking=True)
 
     def function(C, stream):
         fake.work(stream.ptr)
-        fake.work(other.ptr, 1e-4)
+        fake.work(other.ptr, 5e-6)
+        fake.sleep(1e-5)  # the host is slower than that work: it is done before the next call
 
-    text = Bench(fake, function).fault("escaped-stream", 20)
+    text = Bench(fake, function).fault("escaped-stream", 20, cold)
     assert "works outside of the given stream" in text
+    seconds = float(text.partition("another ")[2].partition(" s")[0])
+    assert 20 * 5e-6 <= seconds < 1.2 * 20 * 5e-6
+    assert fake.graphs == {}
+
+
+def test_only_the_graph_is_replayed_once_it_is_captured(fake):
+    """So a C that is overwritten in between shows what the graph lacks."""
+    other = fake.cupy().cuda.Stream(non_blocking=True)
+
+    def function(C, stream):
+        fake.work(stream.ptr)
+        fake.work(other.ptr, 1e-7)
+        C[...] = 1  # at once, as by work that is not captured
+
+    bench = Bench(fake, function)
+    C = fake.memory[bench.buffer.address].view("float32")
+    C[:] = 5
+    bench.time(20)
+    assert (C == 1).all()
+    C[:] = 5
+    bench.time(20)
+    assert (C == 5).all()
+
+
+def test_waiting_inside_for_another_stream(fake):
+    other = fake.cupy().cuda.Stream(non_blocking=True)
+
+    def function(C, stream):
+        fake.work(stream.ptr)
+        fake.work(other.ptr, 1e-6)
+        other.synchronize()
+
+    bench = Bench(fake, function)
+    bench.time()
+    text = bench.fault("escaped-stream", 20)
+    assert "waits inside the call for work outside of the given stream" in text
     assert fake.graphs == {}
 
 
 def test_a_hiccup_while_capturing_is_no_escape(fake):
     bench = Bench(fake)
-    delays = iter([0, 1e-3, 1e-3, 0])
+    delays = iter([0, 1e-3, 1e-3, 1e-3, 0])
     fake.idle_delay = lambda: next(delays)
     assert bench.time(20) == pytest.approx(20e-5, abs=3e-6)
     assert len(fake.graphs) == 1

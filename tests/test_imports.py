@@ -15,7 +15,7 @@ ORDER = [
     *("errors", "problem", "expressions", "cuda_source", "frontmatter", "includes"),
     *("kernelspec", "binding"),
     *("schema", "declaration", "python_kernel", "registry"),
-    *("stats", "matrices", "baselines", "verdict"),
+    *("stats", "matrices", "baselines", "verdict", "conditions"),
     *("backends.base", "backends.choice", "backends.host", "backends.cuda", "backends"),
     *("device", "comparison", "regions", "causes", "diagnosis", "correctness", "timing"),
     *("launching", "overheads"),

@@ -24,11 +24,20 @@ sys.path.insert(0, str(ROOT))
 
 from pytest_gemm.backends.base import CudaProgram, LaunchConfig, Matrix, PythonProgram  # noqa: E402
 from pytest_gemm.backends.cuda import CudaBackend  # noqa: E402
-from pytest_gemm.backends.cuda.conditions import withhold_reason  # noqa: E402
+from pytest_gemm.backends.cuda import canary as canary_module  # noqa: E402
 from pytest_gemm.backends.cuda.reference import copy_program, cublas_program  # noqa: E402
-from pytest_gemm.backends.cuda.timer import Timer  # noqa: E402
-from pytest_gemm.device import DeviceMemory  # noqa: E402
-from pytest_gemm.errors import BackendError, CompileError, GemmError, KernelFault  # noqa: E402
+from pytest_gemm.conditions import withhold_reason  # noqa: E402
+from pytest_gemm.correctness import check_timed  # noqa: E402
+from pytest_gemm.device import DeviceMemory, Workspace  # noqa: E402
+from pytest_gemm.errors import (  # noqa: E402
+    BackendError,
+    CompileError,
+    GemmError,
+    KernelFault,
+    WrongResultError,
+)
+from pytest_gemm.matrices import operands  # noqa: E402
+from pytest_gemm.problem import Problem  # noqa: E402
 
 ONE = LaunchConfig((1, 1, 1), (1, 1, 1))
 results: list[tuple[bool, str]] = []
@@ -117,17 +126,17 @@ class Case:
 
 
 def figures(case: Case, way: str, launches: int, samples: int = 30) -> str:
-    timer: Timer = case.backend._timer
-    habits = timer._habits
     case.time()
+    habits = case.backend._timer._habits
     habits[case.executable].capturable = way != "queued" and case.kernel != "cublas"
-    timer.held_replays = way == "graph held"
+    blocker = case.backend._timer._blocker
+    filling, blocker.size = blocker.size, ONE if way == "graph, 1 block" else blocker.size
     if way == "each":
         times = [case.time() for _ in range(samples + 3)][3:]
     else:
         rounds = [case.time(launches, way == "cold") for _ in range(samples + 3)]
         times = [t / launches for t in rounds[3:]]
-    timer.held_replays = False
+    blocker.size = filling
     middle = median(times)
     spread = np.percentile(times, 75) - np.percentile(times, 25)
     return f"{middle * 1e6:9.3f} us (iqr {spread / middle:6.2%})"
@@ -241,6 +250,34 @@ def stream_checks(backend: CudaBackend, memory: DeviceMemory) -> None:
         C[:1, :1] *= 1
         elsewhere(C)
 
+    def slightly(C: object) -> None:
+        C *= 1
+        with other:
+            C[:1024] *= 1
+
+    def half(A: object, B: object, C: object) -> None:
+        C[:1] = A[:1] + B[:1]
+        with other:
+            C[1:] = A[1:] + B[1:]
+
+    def short_half_elsewhere() -> str:
+        """What is too short to be seen by its time: as the pipeline checks what it timed."""
+        problem = Problem("add", 64, 64)
+        executable = backend.compile(PythonProgram(half, ("A", "B", "C")))
+        data = operands(problem, 0, "uniform")
+        with Workspace(backend, problem) as workspace:
+            workspace.load(data)
+            matrices = [workspace.matrix(name) for name in "ABC"]
+
+            def run(_: Workspace) -> None:
+                backend.time(executable, ONE, matrices, launches=3)
+
+            return raises(
+                WrongResultError,
+                "half on",
+                lambda: check_timed(run, workspace, data, kernel="half"),
+            )
+
     calls = 0
 
     def tires(C: object) -> None:
@@ -274,8 +311,22 @@ def stream_checks(backend: CudaBackend, memory: DeviceMemory) -> None:
 
     check("all work on another stream (timed)", escaped(elsewhere, 5))
     check("all work on another stream (verified)", escaped(elsewhere, 1, 3))
-    check("part of the work on another stream (verified)", escaped(partly, 1, 3))
+    check("part of the work on another stream (verified)", escaped(partly, 1, 4))
     check("part of the work on another stream (timed)", escaped(partly, 5))
+    check("a tenth of the work on another stream (timed)", escaped(slightly, 20))
+    check("a short half on another stream (replayed)", short_half_elsewhere)
+    timer = backend._timer
+    C = memory.upload(np.ones((64, 64), np.float32))
+    quiet = backend.compile(CudaProgram("__global__ void k(float*) {}", "kernels/x.cu", "k"))
+    left: list[float] = []
+    look = timer._queue.remaining_work
+    timer._queue.remaining_work = lambda: left.append(look()) or left[-1]
+    for launches in range(2, 42):
+        backend.time(quiet, ONE, [C], launches=launches)
+    timer._queue.remaining_work = look
+    print(
+        f"     left after a capture: median {median(left) * 1e6:.1f} us, most {max(left) * 1e6:.1f}"
+    )
     check("no work at all", escaped(lambda C: None, 5))
     check("no work after the tenth call", escaped(tires, 20))
     check("waits inside", lambda: raises(KernelFault, "timeout", lambda: time_of(waits, 20)))
@@ -346,12 +397,12 @@ def child(name: str) -> None:
 
 
 def hog() -> None:
-    """Load the GPU for some seconds."""
+    """Load the GPU until it is killed, a minute at most."""
     import cupy
 
     x = cupy.ones((4096, 4096), cupy.float32)
     print("busy", flush=True)
-    until = time.perf_counter() + 6
+    until = time.perf_counter() + 60
     while time.perf_counter() < until:
         for _ in range(20):
             x = x @ x * 0
@@ -373,13 +424,14 @@ def fault_checks() -> None:
         "trap": "KernelFault/",
         "endless": "KernelFault/timeout",
     }
-    started = time.perf_counter()
-    running = {name: start(name) for name in kinds}
-    for name, process in running.items():
+    for name in kinds:
 
-        def ended(name: str = name, process: subprocess.Popen[str] = process) -> str:
+        def ended(name: str = name) -> str:
+            # One at a time: a fault in one process can hold up the others' kernels.
+            started = time.perf_counter()
+            process = start(name)
             try:
-                output, _ = process.communicate(timeout=25)
+                output, _ = process.communicate(timeout=15)
             except subprocess.TimeoutExpired:
                 process.kill()
                 raise AssertionError("the process never ended") from None
@@ -397,29 +449,43 @@ def fault_checks() -> None:
 
 
 def load_checks(backend: CudaBackend) -> None:
+    usual = canary_module.LAUNCHES
     before, quiet = backend.conditions(), backend.canary()
+    again = [backend.canary() / quiet for _ in range(10)]
+    print(f"     canary alone: {min(again):.4f} to {max(again):.4f} of the first")
     process = start("load")
     assert process.stdout is not None
     process.stdout.readline()
     time.sleep(1.5)
     during, loud = backend.conditions(), backend.canary()
     during = backend.conditions()
+    for launches in (1, 4, 20, 80):
+        canary_module.LAUNCHES = launches
+        times = [backend.canary() / quiet for _ in range(10)]
+        print(f"     canary of {launches} launches: {min(times):.2f} to {max(times):.2f} as long")
+    canary_module.LAUNCHES = usual
+    process.kill()
     process.wait(30)
     time.sleep(0.3)
-    after, again = backend.conditions(), backend.canary()
+    after, later = backend.conditions(), backend.canary()
     started = time.perf_counter()
-    backend.conditions()
-    print(f"     conditions take {(time.perf_counter() - started) * 1e3:.2f} ms")
+    for _ in range(10):
+        backend.conditions()
+    print(f"     conditions take {(time.perf_counter() - started) * 1e2:.2f} ms")
     print("     before:", dict(before), "\n     loaded:", dict(during))
     print("     after: ", dict(after))
-    print(f"     canary {quiet * 1e6:.2f} us, {loud * 1e6:.2f} loaded, {again * 1e6:.2f} after")
+    print(f"     canary {quiet * 1e6:.2f} us, {loud * 1e6:.2f} loaded, {later * 1e6:.2f} after")
     print("     withheld:", withhold_reason(before, during) or "nothing seen by NVML")
+    blind = {**during, "foreign_utilisation": None}
+    print(
+        "     withheld:", withhold_reason(before, blind, [before]) or "nothing seen by the canary"
+    )
     check("canary sees a second process", lambda: bool(loud > 1.05 * quiet))
-    check("canary recovers", lambda: bool(again < 1.05 * quiet))
+    check("canary recovers", lambda: bool(later < 1.05 * quiet))
 
 
 def figure_table(backend: CudaBackend) -> None:
-    print(f"{'case':16}{'each':>31}{'graph of 20':>31}{'graph held':>31}{'queued':>31}{'cold':>31}")
+    print(f"{'case':16}{'each':>31}{'graph':>31}{'graph, 1 block':>31}{'queued':>31}{'cold':>31}")
     for kernel, size in (
         *(("empty", 32), ("add", 256), ("tiled", 256), ("cublas", 256), ("add", 1024)),
         *(("register_blocked", 512), ("cublas", 1024), ("tiled", 1024), ("add", 4096)),
@@ -432,7 +498,7 @@ def figure_table(backend: CudaBackend) -> None:
                 "cannot be captured"
                 if way.startswith("graph") and kernel == "cublas"
                 else figures(case, way, launches)
-                for way in ("each", "graph", "graph held", "queued", "cold")
+                for way in ("each", "graph", "graph, 1 block", "queued", "cold")
             ]
         except GemmError as error:
             row = [str(error)]
@@ -446,10 +512,6 @@ def figure_table(backend: CudaBackend) -> None:
         case.time(20)
     wall = (time.perf_counter() - started) / 200
     print(f"a sample of 20 launches of add 256 takes {wall * 1e6:.0f} us of wall time")
-    started = time.perf_counter()
-    for _ in range(200):
-        backend.canary()
-    print(f"a canary takes {(time.perf_counter() - started) / 200 * 1e6:.0f} us of wall time")
     case.memory.close()
 
 

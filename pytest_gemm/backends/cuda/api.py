@@ -50,10 +50,13 @@ class Libcuda:
         self._library = library
 
     def count_work(self, graph: int) -> int:
-        """How many nodes of a graph do something on the device."""
+        """How many nodes of a graph do something on the device; none in a graph that is null."""
         handle, count = ctypes.c_void_p(graph), ctypes.c_size_t()
-        self._call("cuGraphGetNodes", handle, None, ctypes.byref(count))
-        nodes = (ctypes.c_void_p * max(count.value, 1))()
+        if graph:
+            self._call("cuGraphGetNodes", handle, None, ctypes.byref(count))
+        if not count.value:
+            return 0  # to ask for the nodes of an empty graph is an error
+        nodes = (ctypes.c_void_p * count.value)()
         self._call("cuGraphGetNodes", handle, nodes, ctypes.byref(count))
         kind, found = ctypes.c_int(), 0
         for node in nodes[: count.value]:

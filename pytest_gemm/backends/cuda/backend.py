@@ -22,7 +22,7 @@ from pytest_gemm.backends.base import (
 from pytest_gemm.backends.cuda.api import Api, load_api
 from pytest_gemm.backends.cuda.canary import Canary
 from pytest_gemm.backends.cuda.compiler import Compiler
-from pytest_gemm.backends.cuda.hardware import describe, l2_bytes
+from pytest_gemm.backends.cuda.hardware import describe, l2_bytes, resident_threads
 from pytest_gemm.backends.cuda.kernel import CudaExecutable, Limits
 from pytest_gemm.backends.cuda.memory import DeviceBuffer, Memory
 from pytest_gemm.backends.cuda.nvml import Nvml
@@ -59,8 +59,11 @@ class CudaBackend(Backend):
         return describe(self._api, self._index, self._nvml, self._compiler)
 
     def conditions(self) -> Mapping[str, Any]:
-        """Clocks, temperature, power, slowdowns, load: see ``nvml.Nvml.conditions``."""
-        return self._nvml.conditions()
+        """Clocks, temperature, power, slowdowns, load: see ``nvml.Nvml.conditions``.
+
+        ``canary_s`` is what ``canary`` returns, taken last: it is load itself.
+        """
+        return {**self._nvml.conditions(), "canary_s": self.canary()}
 
     def canary(self) -> float:
         """Seconds of a small fixed kernel: longer when clocks sank or others use the GPU."""
@@ -152,8 +155,8 @@ class CudaBackend(Backend):
 
     @cached_property
     def _timer(self) -> Timer:
-        size = l2_bytes(self._api, self._index)
-        return Timer(self._api, self._queue, self._memory, self._compiler, size)
+        size, threads = l2_bytes(self._api, self._index), resident_threads(self._api, self._index)
+        return Timer(self._api, self._queue, self._memory, self._compiler, size, threads)
 
     @cached_property
     def _canary(self) -> Canary:

@@ -1,7 +1,9 @@
-"""A kernel that holds a stream back while launches are queued behind it.
+"""A kernel that holds the device while launches are queued behind it.
 
-So the time between two events holds no gap in which the device waited for the host. It watches a
-flag in the host's memory, and the clock: it ends by itself, whatever the host does.
+So the time between two events holds no gap in which the device waited for the host. It occupies
+every multiprocessor, so that work on other streams waits as well and is seen to be left when our
+stream is done. It watches a number in the host's memory, and the clock: it ends by itself,
+whatever the host does.
 """
 
 from __future__ import annotations
@@ -16,7 +18,10 @@ from pytest_gemm.backends.cuda.compiler import Compiler
 from pytest_gemm.backends.cuda.queue import Queue
 
 LIMIT = 1.0
-"""Seconds after which it lets the stream go on."""
+"""Seconds after which it lets the device go on."""
+
+THREADS = 512
+"""A block; the threads that a multiprocessor can hold are a multiple of it."""
 
 _SOURCE = r"""
 __device__ unsigned long long now()
@@ -26,61 +31,65 @@ __device__ unsigned long long now()
     return nanoseconds;
 }
 
-// flags[0] is set by the host to let the stream go on, flags[1] here where it did not in time.
-extern "C" __global__ void hold(volatile int* flags, unsigned long long limit)
+// turns[0] is the last turn that the host let go on, turns[1] the last that it did not in time.
+extern "C" __global__ void hold(volatile int* turns, int turn, unsigned long long limit)
 {
-    const unsigned long long start = now();
-    while (flags[0] == 0) {
-        if (now() - start > limit) {
-            flags[1] = 1;
-            __threadfence_system();
-            return;
+    if (threadIdx.x == 0) {
+        const unsigned long long start = now();
+        while (turns[0] < turn) {
+            if (now() - start > limit) {
+                turns[1] = turn;
+                __threadfence_system();
+                break;
+            }
         }
     }
+    __syncthreads();
 }
 """
 
 
 class Blocker:
-    """Holds the queue's stream; launched once with the flag set, so that it is loaded."""
+    """Holds the device from the queue's stream; launched once at the start, to be loaded."""
 
-    def __init__(self, api: Api, queue: Queue, compiler: Compiler) -> None:
+    def __init__(self, api: Api, queue: Queue, compiler: Compiler, blocks: int) -> None:
         self._driver = api.driver
         self._queue = queue
+        self.size = LaunchConfig((blocks, 1, 1), (THREADS, 1, 1))
         image = compiler.compile(CudaProgram(_SOURCE, "blocker.cu", "hold"))
         with queue.guarded():
             module = api.driver.moduleLoadData(image.code)
             self._function: int = api.driver.moduleGetFunction(module, image.entry)
             # Mapped memory has one address on both sides wherever addressing is unified.
             address = api.runtime.hostAlloc(8, api.runtime.hostAllocMapped)
-            self._flags = (ctypes.c_int * 2).from_address(address)
-            self._flag_pointer = ctypes.c_void_p(address)
-            self._limit = ctypes.c_ulonglong(int(LIMIT * 1e9))
-            self._pointers = (ctypes.c_void_p * 2)(
-                ctypes.addressof(self._flag_pointer), ctypes.addressof(self._limit)
+            self._turns = (ctypes.c_int * 2).from_address(address)
+            self._turns[0] = self._turns[1] = 0
+            self._parameters = (
+                ctypes.c_void_p(address),
+                ctypes.c_int(0),
+                ctypes.c_ulonglong(int(LIMIT * 1e9)),
             )
-            self._flags[0] = 1
+            self._pointers = (ctypes.c_void_p * 3)(*map(ctypes.addressof, self._parameters))
             self._launch()
             api.runtime.streamSynchronize(queue.stream)
 
     @contextmanager
     def holding(self) -> Iterator[None]:
-        """Hold the stream while the block queues work. Call only once all before is done."""
-        self._flags[0] = self._flags[1] = 0
+        """Hold the device while the block queues work."""
+        self._parameters[1].value += 1
         self._launch()
         try:
             yield
         finally:
-            self._flags[0] = 1
+            self._turns[0] = self._parameters[1].value
 
     @property
     def expired(self) -> bool:
         """Whether it gave up during the last hold; known once the work behind it is done."""
-        return self._flags[1] != 0
+        return self._turns[1] == self._parameters[1].value
 
     def _launch(self) -> None:
-        one = LaunchConfig((1, 1, 1), (1, 1, 1))
         address = ctypes.addressof(self._pointers)
         self._driver.launchKernel(
-            self._function, *one.grid, *one.block, 0, self._queue.stream, address, 0
+            self._function, *self.size.grid, *self.size.block, 0, self._queue.stream, address, 0
         )

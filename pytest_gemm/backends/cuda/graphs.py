@@ -14,18 +14,23 @@ class CaptureRefused(Exception):
 
 
 class Graph:
-    """Launches that can be replayed; ``work`` is how many operations they are."""
+    """Launches that can be replayed; ``work`` is how many operations they are.
+
+    One without work cannot be replayed, only released.
+    """
 
     def __init__(self, api: Api, queue: Queue, launch: Callable[[], None], launches: int) -> None:
         """Capture. Raises CaptureRefused; the stream is left as it was."""
         self._runtime = api.runtime
         self._queue = queue
+        self._executable: int | None
         graph = _capture(api, queue, launch, launches)
         try:
             self.work = api.libcuda.count_work(graph)
-            self._executable: int | None = api.runtime.graphInstantiate(graph)
+            self._executable = api.runtime.graphInstantiate(graph) if self.work else None
         finally:
-            api.runtime.graphDestroy(graph)
+            if graph:
+                api.runtime.graphDestroy(graph)
 
     def upload(self) -> None:
         """Send it to the device, which the first replay would do otherwise."""

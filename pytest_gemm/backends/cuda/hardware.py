@@ -39,6 +39,7 @@ def describe(api: Api, index: int, nvml: Nvml, compiler: Compiler) -> Device:
             "nvrtc": compiler.version,
             "cupy": api.cupy.__version__,
             "flags": compiler.flags_hash,
+            "l2_bytes": _attribute(api, index, "L2CacheSize"),
             **identity,
         },
         peak_flops=peak_flops(api, index, capability, units, nvml.max_sm_clock()),
@@ -73,6 +74,12 @@ def peak_bandwidth(api: Api, index: int) -> float | None:
 def l2_bytes(api: Api, index: int) -> int:
     """Size of the L2 cache; 64 MiB where the device does not say."""
     return _attribute(api, index, "L2CacheSize") or 64 * 2**20
+
+
+def resident_threads(api: Api, index: int) -> int:
+    """How many threads all multiprocessors together hold at once."""
+    units = int(api.runtime.getDeviceProperties(index)["multiProcessorCount"])
+    return units * (_attribute(api, index, "MaxThreadsPerMultiProcessor") or 2048)
 
 
 def _attribute(api: Api, index: int, name: str) -> int | None:

@@ -1,14 +1,22 @@
 """How launches are timed: one by one, replayed from a graph, queued behind a blocker, or cold.
 
-- *Hot*: the launches are captured in a CUDA graph, which the device runs without the host. Where
-  they cannot be captured (CuPy refuses to capture cuBLAS), they are queued behind a blocking
-  kernel, and two events around them tell the time.
+- *Hot*: the launches are captured in a CUDA graph, which the device runs without the host. Its
+  replay is queued behind a blocking kernel, and two events around it tell the time. Where the
+  launches cannot be captured (CuPy refuses to capture cuBLAS), they are queued there themselves.
 - *Cold*: before each launch, twice the L2 cache is overwritten. The launches are queued behind the
-  blocking kernel too, not captured: that works for every program, it is how NVBench measures, and
+  blocking kernel, not captured: that works for every program, it is how NVBench measures, and
   two events around each launch leave the overwriting out of the time.
 
 Each way starts with one ordinary launch of the same arguments: a kernel that is loaded at its
 first launch would wait for the device, and so for the blocking kernel, forever.
+
+Work outside of the given stream would not be timed, and is a fault:
+
+- To capture launches runs nothing, so whatever the device does after it was put elsewhere. It is
+  held meanwhile: what is left adds up over all launches, and none of it is done before one looks.
+- After launches that were not captured, the device must be idle soon after our stream.
+- What is too short for both must still not be needed: once captured, the same arguments are only
+  replayed, so that a C that was overwritten in between is right only if the graph is complete.
 """
 
 from __future__ import annotations
@@ -22,12 +30,12 @@ from weakref import WeakKeyDictionary
 
 from pytest_gemm.backends.base import Argument, LaunchConfig, Matrix
 from pytest_gemm.backends.cuda.api import Api
-from pytest_gemm.backends.cuda.blocker import LIMIT, Blocker
+from pytest_gemm.backends.cuda.blocker import LIMIT, THREADS, Blocker
 from pytest_gemm.backends.cuda.compiler import Compiler
 from pytest_gemm.backends.cuda.graphs import CaptureRefused, Graph
 from pytest_gemm.backends.cuda.memory import DeviceBuffer, Memory
 from pytest_gemm.backends.cuda.queue import Queue
-from pytest_gemm.errors import KernelFault
+from pytest_gemm.errors import BackendError, KernelFault
 
 KEPT = 32
 """Sets of arguments whose launches and graphs are remembered."""
@@ -81,19 +89,26 @@ class _Work:
 
 
 class Timer:
-    """Times launches on one queue. ``l2_bytes`` is the size of the L2 cache."""
+    """Times launches on one queue.
 
-    held_replays = False
-    """Whether replays of a graph wait behind the blocker too."""
+    ``l2_bytes`` is the size of the L2 cache; ``threads`` is how many the device holds at once.
+    """
 
     def __init__(
-        self, api: Api, queue: Queue, memory: Memory, compiler: Compiler, l2_bytes: int
+        self,
+        api: Api,
+        queue: Queue,
+        memory: Memory,
+        compiler: Compiler,
+        l2_bytes: int,
+        threads: int,
     ) -> None:
         self._api = api
         self._queue = queue
         self._memory = memory
         self._compiler = compiler
         self._l2_bytes = l2_bytes
+        self._threads = threads
         self._works: OrderedDict[Hashable, _Work] = OrderedDict()
         self._habits: WeakKeyDictionary[Any, _Habits] = WeakKeyDictionary()
 
@@ -114,14 +129,12 @@ class Timer:
                 return self._once(work, timeout)
             if not work.launched:
                 self._once(work, timeout)
+            graph = self._graph(work, launches)
             if cold:
                 return self._in_chunks(self._cold, work, launches, timeout)
-            if work.habits.capturable:
-                try:
-                    return self._replayed(work, launches, timeout)
-                except CaptureRefused:
-                    work.habits.capturable = False
-            return self._in_chunks(self._queued, work, launches, timeout)
+            if graph is None:
+                return self._in_chunks(self._queued, work, launches, timeout)
+            return self._replayed(work, graph, launches, timeout)
 
     def forget(self, buffer: DeviceBuffer) -> None:
         """Drop what refers to a buffer that is freed."""
@@ -135,7 +148,7 @@ class Timer:
 
     @cached_property
     def _blocker(self) -> Blocker:
-        return Blocker(self._api, self._queue, self._compiler)
+        return Blocker(self._api, self._queue, self._compiler, self._threads // THREADS)
 
     @cached_property
     def _evicting(self) -> DeviceBuffer:
@@ -168,50 +181,64 @@ class Timer:
         self._check_idle(work, work.seconds)
         return work.seconds
 
-    def _replayed(self, work: _Work, launches: int, timeout: float) -> float:
-        graph = work.graphs.get(launches)
-        if graph is None:
-            graph = work.graphs[launches] = self._captured(work, launches)
-        if self.held_replays:
+    def _replayed(self, work: _Work, graph: Graph, launches: int, timeout: float) -> float:
+        for _ in range(PATIENCE):
             with self._blocker.holding():
                 self._around(graph.replay, 1)
-        else:
-            self._around(graph.replay, 1)
-        self._queue.wait(1, self._limit(work, launches, timeout), timeout)
-        return self._queue.elapsed(0, 1)
+            self._queue.wait(1, self._limit(work, launches, timeout) + LIMIT, timeout)
+            if not self._blocker.expired:
+                return self._queue.elapsed(0, 1)
+        raise BackendError(
+            f"the host took longer than {LIMIT:g} s to queue {launches} launches of {work.name}, "
+            f"{PATIENCE} times in a row"
+        )
+
+    def _graph(self, work: _Work, launches: int) -> Graph | None:
+        """The launches as a graph, checked for work elsewhere; None where capture is refused."""
+        if not work.habits.capturable:
+            return None
+        try:
+            if not work.operations:
+                work.operations = self._operations(work)
+            if launches not in work.graphs:
+                work.graphs[launches] = self._captured(work, launches)
+        except CaptureRefused:
+            work.habits.capturable = False
+            return None
+        return work.graphs[launches]
+
+    def _operations(self, work: _Work) -> int:
+        """How many operations one launch is: at least one."""
+        with self._blocker.holding():
+            one = Graph(self._api, self._queue, work.launch, 1)
+        one.release()
+        self._queue.remaining_work()
+        if self._blocker.expired:
+            raise KernelFault(
+                "escaped-stream",
+                f"{work.name} waits inside the call for work outside of the given stream",
+            )
+        if not one.work:
+            raise KernelFault(
+                "escaped-stream",
+                f"{work.name} launches nothing on the given stream: it works on another stream, "
+                "or returns without work",
+            )
+        return one.work
 
     def _captured(self, work: _Work, launches: int) -> Graph:
-        if not work.operations:
-            one = Graph(self._api, self._queue, work.launch, 1)
-            one.release()
-            if one.work < 1:
-                raise KernelFault(
-                    "escaped-stream",
-                    f"{work.name} launches nothing on the given stream: it works on another "
-                    "stream, or returns without work",
-                )
-            work.operations = one.work
-        # To capture runs nothing: what still runs then was put elsewhere.
         for _ in range(PATIENCE):
-            graph = self._complete_graph(work, launches)
+            with self._blocker.holding():
+                graph = Graph(self._api, self._queue, work.launch, launches)
             left = self._queue.remaining_work()
+            if graph.work != launches * work.operations:
+                graph.release()
+                raise _incomplete(work, launches, graph.work)
             if left <= SLACK:
                 graph.upload()
                 return graph
             graph.release()
         raise _escaped(work, left, "nothing was to run")
-
-    def _complete_graph(self, work: _Work, launches: int) -> Graph:
-        graph = Graph(self._api, self._queue, work.launch, launches)
-        if graph.work == launches * work.operations:
-            return graph
-        graph.release()
-        raise KernelFault(
-            "escaped-stream",
-            f"{launches} calls of {work.name} put {graph.work} operations on the given stream "
-            f"where one call puts {work.operations}: some return without work, or work on "
-            "another stream",
-        )
 
     def _in_chunks(
         self,
@@ -287,4 +314,13 @@ def _escaped(work: _Work, left: float, otherwise: str) -> KernelFault:
         "escaped-stream",
         f"{work.name} works outside of the given stream: the device was busy for another "
         f"{left:.3g} s when {otherwise}",
+    )
+
+
+def _incomplete(work: _Work, launches: int, operations: int) -> KernelFault:
+    return KernelFault(
+        "escaped-stream",
+        f"{launches} calls of {work.name} put {operations} operations on the given stream "
+        f"where one call puts {work.operations}: some return without work, or work on "
+        "another stream",
     )
