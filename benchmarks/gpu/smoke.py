@@ -262,7 +262,7 @@ def stream_checks(backend: CudaBackend, memory: DeviceMemory) -> None:
 
     def short_half_elsewhere() -> str:
         """What is too short to be seen by its time: as the pipeline checks what it timed."""
-        problem = Problem("add", 64, 64)
+        problem = Problem("add", 64, 64, 0)
         executable = backend.compile(PythonProgram(half, ("A", "B", "C")))
         data = operands(problem, 0, "uniform")
         with Workspace(backend, problem) as workspace:
@@ -277,6 +277,23 @@ def stream_checks(backend: CudaBackend, memory: DeviceMemory) -> None:
                 "half on",
                 lambda: check_timed(run, workspace, data, kernel="half"),
             )
+
+    def left_after_captures() -> str:
+        queue = backend._timer._queue
+        C = memory.upload(np.ones((64, 64), np.float32))
+        program = CudaProgram("__global__ void k(float*) {}", "kernels/x.cu", "k")
+        executable = backend.compile(program)
+        backend.time(executable, ONE, [C], launches=2)
+        left: list[float] = []
+        look = queue.remaining_work
+        queue.remaining_work = lambda: left.append(look()) or left[-1]
+        try:
+            for launches in range(3, 43):
+                backend.time(executable, ONE, [C], launches=launches)
+        finally:
+            queue.remaining_work = look
+        assert len(left) == 40, left
+        return f"median {median(left) * 1e6:.1f} us, most {max(left) * 1e6:.1f} us"
 
     calls = 0
 
@@ -315,18 +332,7 @@ def stream_checks(backend: CudaBackend, memory: DeviceMemory) -> None:
     check("part of the work on another stream (timed)", escaped(partly, 5))
     check("a tenth of the work on another stream (timed)", escaped(slightly, 20))
     check("a short half on another stream (replayed)", short_half_elsewhere)
-    timer = backend._timer
-    C = memory.upload(np.ones((64, 64), np.float32))
-    quiet = backend.compile(CudaProgram("__global__ void k(float*) {}", "kernels/x.cu", "k"))
-    left: list[float] = []
-    look = timer._queue.remaining_work
-    timer._queue.remaining_work = lambda: left.append(look()) or left[-1]
-    for launches in range(2, 42):
-        backend.time(quiet, ONE, [C], launches=launches)
-    timer._queue.remaining_work = look
-    print(
-        f"     left after a capture: median {median(left) * 1e6:.1f} us, most {max(left) * 1e6:.1f}"
-    )
+    check("a capture leaves nothing", left_after_captures)
     check("no work at all", escaped(lambda C: None, 5))
     check("no work after the tenth call", escaped(tires, 20))
     check("waits inside", lambda: raises(KernelFault, "timeout", lambda: time_of(waits, 20)))

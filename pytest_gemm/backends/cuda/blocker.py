@@ -31,10 +31,14 @@ __device__ unsigned long long now()
     return nanoseconds;
 }
 
+__device__ volatile int released;
+
 // turns[0] is the last turn that the host let go on, turns[1] the last that it did not in time.
+// One block alone reads the host's memory: reads by all would queue up there, for half a
+// millisecond on an H200.
 extern "C" __global__ void hold(volatile int* turns, int turn, unsigned long long limit)
 {
-    if (threadIdx.x == 0) {
+    if (threadIdx.x == 0 && blockIdx.x == 0) {
         const unsigned long long start = now();
         while (turns[0] < turn) {
             if (now() - start > limit) {
@@ -43,6 +47,9 @@ extern "C" __global__ void hold(volatile int* turns, int turn, unsigned long lon
                 break;
             }
         }
+        released = turn;
+    } else if (threadIdx.x == 0) {
+        while (released < turn) {}
     }
     __syncthreads();
 }
