@@ -71,6 +71,7 @@ class Operation:
     turns: Any = None
     turn: int = 0
     limit: float = 0.0
+    released: float = NEVER
 
 
 @dataclass
@@ -107,6 +108,7 @@ class FakeCuda:
         self.attributes = dict(ATTRIBUTES)
         self.releases_blocker = True
         self.null_graphs = False
+        self.turn_delay = 0.0
         self.idle_delay: Callable[[], float] = lambda: 0.0
         self.archs: tuple[int, ...] = (80, 90, 100)
         self._next = 1000
@@ -176,7 +178,10 @@ class FakeCuda:
         start = max(lane.free_at, operation.queued)
         if operation.kind == "hold":
             if operation.turns[0] >= operation.turn and self.releases_blocker:
-                end = max(start, self.now)
+                operation.released = min(operation.released, self.now)
+                end = max(start, operation.released + self.turn_delay)
+                if end > self.now:
+                    return False
             elif self.now - start <= operation.limit:
                 return False
             else:
@@ -208,6 +213,12 @@ class FakeCuda:
             self.now += step
             step = min(1.1 * step, 1e-4)
         raise AssertionError("this would wait forever")
+
+    @property
+    def held(self) -> bool:
+        """Whether the host holds the device."""
+        self.run()
+        return any(lane.holds for lane in self.lanes.values())
 
     # -- the APIs -----------------------------------------------------------------------------
 
@@ -375,6 +386,7 @@ class FakeCuda:
 
     def rt_graphInstantiate(self, graph: int) -> int:
         assert self.graphs[graph], "this graph does nothing"
+        assert not self.held, "this may need memory, and so wait for the device"
         executable = self.number()
         self.graphs[executable] = self.graphs[graph]
         return executable

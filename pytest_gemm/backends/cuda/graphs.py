@@ -16,24 +16,22 @@ class CaptureRefused(Exception):
 class Graph:
     """Launches that can be replayed; ``work`` is how many operations they are.
 
-    One without work cannot be replayed, only released.
+    To capture needs nothing of the device, not even while it is held; ``upload`` does, and comes
+    before the first replay.
     """
 
     def __init__(self, api: Api, queue: Queue, launch: Callable[[], None], launches: int) -> None:
         """Capture. Raises CaptureRefused; the stream is left as it was."""
         self._runtime = api.runtime
         self._queue = queue
-        self._executable: int | None
-        graph = _capture(api, queue, launch, launches)
-        try:
-            self.work = api.libcuda.count_work(graph)
-            self._executable = api.runtime.graphInstantiate(graph) if self.work else None
-        finally:
-            if graph:
-                api.runtime.graphDestroy(graph)
+        self._executable = 0
+        self._captured = _capture(api, queue, launch, launches)
+        self.work = api.libcuda.count_work(self._captured)
 
     def upload(self) -> None:
-        """Send it to the device, which the first replay would do otherwise."""
+        """Make it ready on the device."""
+        self._executable = self._runtime.graphInstantiate(self._captured)
+        self._forget_captured()
         self._runtime.graphUpload(self._executable, self._queue.stream)
 
     def replay(self) -> None:
@@ -42,9 +40,15 @@ class Graph:
 
     def release(self) -> None:
         """Free it, unless the context is lost; a second call does nothing."""
-        executable, self._executable = self._executable, None
-        if executable is not None and not self._queue.lost:
+        self._forget_captured()
+        executable, self._executable = self._executable, 0
+        if executable and not self._queue.lost:
             self._runtime.graphExecDestroy(executable)
+
+    def _forget_captured(self) -> None:
+        graph, self._captured = self._captured, 0
+        if graph and not self._queue.lost:
+            self._runtime.graphDestroy(graph)
 
 
 def _capture(api: Api, queue: Queue, launch: Callable[[], None], launches: int) -> int:

@@ -129,7 +129,7 @@ class Timer:
                 return self._once(work, timeout)
             if not work.launched:
                 self._once(work, timeout)
-            graph = self._graph(work, launches)
+            graph = self._graph(work, launches, timeout)
             if cold:
                 return self._in_chunks(self._cold, work, launches, timeout)
             if graph is None:
@@ -193,26 +193,24 @@ class Timer:
             f"{PATIENCE} times in a row"
         )
 
-    def _graph(self, work: _Work, launches: int) -> Graph | None:
+    def _graph(self, work: _Work, launches: int, timeout: float) -> Graph | None:
         """The launches as a graph, checked for work elsewhere; None where capture is refused."""
         if not work.habits.capturable:
             return None
         try:
             if not work.operations:
-                work.operations = self._operations(work)
+                work.operations = self._operations(work, timeout)
             if launches not in work.graphs:
-                work.graphs[launches] = self._captured(work, launches)
+                work.graphs[launches] = self._captured(work, launches, timeout)
         except CaptureRefused:
             work.habits.capturable = False
             return None
         return work.graphs[launches]
 
-    def _operations(self, work: _Work) -> int:
+    def _operations(self, work: _Work, timeout: float) -> int:
         """How many operations one launch is: at least one."""
-        with self._blocker.holding():
-            one = Graph(self._api, self._queue, work.launch, 1)
+        one, _ = self._held_capture(work, 1, timeout)
         one.release()
-        self._queue.remaining_work()
         if self._blocker.expired:
             raise KernelFault(
                 "escaped-stream",
@@ -226,11 +224,9 @@ class Timer:
             )
         return one.work
 
-    def _captured(self, work: _Work, launches: int) -> Graph:
+    def _captured(self, work: _Work, launches: int, timeout: float) -> Graph:
         for _ in range(PATIENCE):
-            with self._blocker.holding():
-                graph = Graph(self._api, self._queue, work.launch, launches)
-            left = self._queue.remaining_work()
+            graph, left = self._held_capture(work, launches, timeout)
             if graph.work != launches * work.operations:
                 graph.release()
                 raise _incomplete(work, launches, graph.work)
@@ -239,6 +235,15 @@ class Timer:
                 return graph
             graph.release()
         raise _escaped(work, left, "nothing was to run")
+
+    def _held_capture(self, work: _Work, launches: int, timeout: float) -> tuple[Graph, float]:
+        """Capture while the device is held; the seconds for which it works on after that."""
+        with self._blocker.holding():
+            graph = Graph(self._api, self._queue, work.launch, launches)
+        # Not counted: until the device let go, and this process' turn came on a shared one.
+        self._queue.record(0)
+        self._queue.wait(0, timeout + LIMIT, timeout)
+        return graph, self._queue.remaining_work()
 
     def _in_chunks(
         self,
