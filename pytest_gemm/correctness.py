@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 
@@ -51,13 +52,31 @@ GEMM_SIZES = (
     (33, 1, 17),
     (1, 33, 17),
     (1, 1, 1),
+    (22, 38, 26),
+    (44, 52, 20),
+    (40, 72, 24),
+    (48, 16, 80),
+    (32, 32, 96),
     (64, 128, 192),
 )
 """M, N, K of the exact check, the most telling first: a square; rectangles of several blocks each
 way, with residues of 16, 32, 64 and 128, K an odd number of tiles; K, N or M = 1; a single
-element; and multiples of 64 for the kernels that require them."""
+element; multiples of 2, 4, 8, 16 and 32, each of no higher power of two, so that a kernel that
+requires multiples of one still meets residues of its larger tiles; and multiples of 64."""
 
-ADD_SIZES = ((37, 37, 0), (35, 150, 0), (1, 1, 0), (1, 33, 0), (33, 1, 0), (64, 128, 0))
+ADD_SIZES = (
+    (37, 37, 0),
+    (35, 150, 0),
+    (1, 1, 0),
+    (1, 33, 0),
+    (33, 1, 0),
+    (22, 38, 0),
+    (44, 52, 0),
+    (40, 72, 0),
+    (48, 16, 0),
+    (32, 96, 0),
+    (64, 128, 0),
+)
 
 VARIED_SIZES = {"gemm": ((19, 37, 33), (64, 128, 64)), "add": ((19, 37, 0), (64, 128, 0))}
 """The sizes that are checked with alpha and beta, and with padded rows."""
@@ -69,15 +88,17 @@ def exact_problems(
     """The small problems of the exact check.
 
     ``scalars`` names those of alpha and beta that the kernel takes, and adds problems with alpha
-    = 2 and beta = -1; ``uses_ld`` names those of lda, ldb and ldc, and adds problems with padded
+    = 2, with beta = -1 and with both: kernels treat 1 and 0 apart. ``uses_ld`` names those of lda, ldb and ldc, and adds problems with padded
     rows. Those that a kernel's ``requires`` excludes are for the caller to leave out.
     """
     sizes = ADD_SIZES if op == "add" else GEMM_SIZES
     problems = [Problem(op, *size) for size in sizes]
     varied = [Problem(op, *size) for size in VARIED_SIZES[op]]
-    if scalars:
-        alpha, beta = 2.0 if "alpha" in scalars else 1.0, -1.0 if "beta" in scalars else 0.0
-        problems += [replace(p, alpha=alpha, beta=beta) for p in varied]
+    alphas = (2.0, 1.0) if "alpha" in scalars else (1.0,)
+    betas = (-1.0, 0.0) if "beta" in scalars else (0.0,)
+    for alpha, beta in product(alphas, betas):
+        if (alpha, beta) != (1, 0):
+            problems += [replace(p, alpha=alpha, beta=beta) for p in varied]
     if uses_ld:
         problems += [_padded(p, uses_ld) for p in varied]
     return tuple(problems)

@@ -69,14 +69,50 @@ def test_what_the_suite_holds():
         assert any(getattr(p, size) == 1 and p.M * p.N * p.K > 1 for p in suite)
     assert Problem("gemm", 1, 1, 1) in suite
     assert any(p.M % 64 == p.N % 64 == p.K % 64 == 0 and p.M != p.N != p.K for p in suite)
-    assert sum(p.M * p.N * p.K for p in suite) < 2.2e6
+    assert sum(p.M * p.N * p.K for p in suite) < 2.4e6
+
+
+@pytest.mark.parametrize("op", ["gemm", "add"])
+@pytest.mark.parametrize("multiple", [1, 2, 4, 8, 16, 32])
+def test_a_kernel_that_requires_multiples_still_meets_residues(op, multiple):
+    suite = exact_problems(op)
+    sizes = [tuple(filter(None, (p.M, p.N, p.K))) for p in suite]
+    assert any(all(size % (2 * multiple) == multiple for size in s) for s in sizes)
+
+
+def test_a_residue_is_forgotten_by_a_kernel_that_requires_multiples_of_four(backend):
+    def whole_tiles_only(A, B, C):
+        end = A.shape[1] // 16 * 16
+        C[...] = A[:, :end] @ B[:end]
+
+    suite = [p for p in exact_problems("gemm") if p.N % 4 == p.K % 4 == 0]
+    with pytest.raises(WrongResultError, match="44x52x20.*K residue"):
+        check_suite(launching(whole_tiles_only), backend, suite, kernel="k")
+
+
+@pytest.mark.parametrize("wrong", [
+    lambda alpha, beta, AB, C: AB if beta == 0 else alpha * AB + beta * C,
+    lambda alpha, beta, AB, C: AB if alpha == 1 else alpha * AB + beta * C,
+])  # fmt: skip
+def test_special_cases_of_alpha_and_beta_are_met(wrong, backend):
+    for problem in exact_problems("gemm", ("alpha", "beta")):
+
+        def run(A, B, C, alpha=problem.alpha, beta=problem.beta):
+            C[...] = wrong(alpha, beta, A @ B, C)
+
+        try:
+            check_exactly(launching(run), backend, problem, kernel="k")
+        except WrongResultError:
+            assert (problem.alpha, problem.beta) in {(2, 0), (1, -1)}
+            return
+    pytest.fail("nothing was wrong")
 
 
 def test_what_a_kernel_takes_is_varied():
     plain = exact_problems("gemm")
     scaled = exact_problems("gemm", ("alpha", "beta"))
     assert scaled[: len(plain)] == plain
-    assert {(p.alpha, p.beta) for p in scaled[len(plain) :]} == {(2, -1)}
+    assert {(p.alpha, p.beta) for p in scaled[len(plain) :]} == {(2, -1), (2, 0), (1, -1)}
     assert {(p.alpha, p.beta) for p in exact_problems("gemm", ("alpha",))} == {(1, 0), (2, 0)}
     assert {(p.alpha, p.beta) for p in exact_problems("gemm", ("beta",))} == {(1, 0), (1, -1)}
     padded = exact_problems("gemm", (), ("lda", "ldb", "ldc"))[len(plain) :]
