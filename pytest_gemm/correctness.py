@@ -88,8 +88,9 @@ def exact_problems(
     """The small problems of the exact check.
 
     ``scalars`` names those of alpha and beta that the kernel takes, and adds problems with alpha
-    = 2, with beta = -1 and with both: kernels treat 1 and 0 apart. ``uses_ld`` names those of lda, ldb and ldc, and adds problems with padded
-    rows. Those that a kernel's ``requires`` excludes are for the caller to leave out.
+    = 2, with beta = -1 and with both: kernels treat 1 and 0 apart. ``uses_ld`` names those of
+    lda, ldb and ldc, and adds problems with padded rows. Those that a kernel's ``requires``
+    excludes are for the caller to leave out.
     """
     sizes = ADD_SIZES if op == "add" else GEMM_SIZES
     problems = [Problem(op, *size) for size in sizes]

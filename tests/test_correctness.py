@@ -86,7 +86,7 @@ def test_a_residue_is_forgotten_by_a_kernel_that_requires_multiples_of_four(back
         C[...] = A[:, :end] @ B[:end]
 
     suite = [p for p in exact_problems("gemm") if p.N % 4 == p.K % 4 == 0]
-    with pytest.raises(WrongResultError, match="44x52x20.*K residue"):
+    with pytest.raises(WrongResultError, match=r"44x52x20.*K residue"):
         check_suite(launching(whole_tiles_only), backend, suite, kernel="k")
 
 
