@@ -56,6 +56,7 @@ class Run:
         self.facts: dict[str, Any] = {
             "command": " ".join(["python", *sys.argv]),
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "commit": options.commit,
             "python": platform.python_version(),
             "parts": {},
         }
@@ -194,6 +195,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=12)
     parser.add_argument("--parts", type=lambda text: text.split(","), default=PARTS)
     parser.add_argument("--timeout", type=float, default=60, help="seconds of one child process")
+    parser.add_argument("--commit", default="", help="what is measured, for the record")
     parser.add_argument("--host", action="store_true", help="only the digests that a CPU gives")
     parser.add_argument("--large", action="store_true", help="with --host: an hour more, to 4096")
     parser.add_argument("--tables", action="store_true", help="only print the tables")
