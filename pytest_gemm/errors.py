@@ -38,8 +38,8 @@ class KernelFault(GemmError):
 
     ``kind`` is one of ``out-of-bounds``, ``barrier-divergence``, ``timeout``,
     ``division-by-zero``, ``misaligned``, ``assert``, ``trap``, ``stack-overflow``,
-    ``shuffle``, ``exception`` (a Python kernel raised), ``escaped-stream`` (work outside of the
-    given stream), ``cuda`` (another CUDA error).
+    ``shuffle``, ``exit`` (a call that would end the process), ``exception`` (a Python kernel
+    raised), ``escaped-stream`` (work outside of the given stream), ``cuda`` (another CUDA error).
     ``block`` and ``thread`` are the (x, y, z) indices at fault where they are known.
     """
 

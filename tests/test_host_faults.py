@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from pytest_gemm.backends.base import PythonProgram
-from pytest_gemm.errors import KernelFault
+from pytest_gemm.errors import CompileError, KernelFault
 from tests.host_kernels.harness import Host, installed_compilers, still_works, zeros
 
 
@@ -234,6 +234,25 @@ def test_assertion(host, header):
     error = fault(host, source, [zeros(1, 1)], (1, 1, 1), (8, 1, 1))
     assert (error.kind, error.thread) == ("assert", (3, 0, 0))
     assert "kernels/x.cu:3: assertion `threadIdx.x < 3 && x` failed" in str(error)
+
+
+@pytest.mark.parametrize("call", ["exit(0)", "std::exit(0)", "_Exit(0)", "_exit(0)", "abort()"])
+def test_a_call_that_would_end_the_process(host, call):
+    source = f"""
+    #include <unistd.h>
+    __global__ void k(float* x) {{
+        __syncthreads();
+        if (blockIdx.x == 1 && threadIdx.x == 3) {call};
+    }}"""
+    error = fault(host, source, [zeros(1, 1)], (2, 1, 1), (8, 1, 1))
+    assert (error.kind, error.block, error.thread) == ("exit", (1, 0, 0), (3, 0, 0))
+    name = call.removeprefix("std::").partition("(")[0]
+    assert str(error).startswith(f"{name}() would end the process in block (1, 0, 0)")
+
+
+def test_an_exception_does_not_compile(host):
+    with pytest.raises(CompileError, match=r"kernels/x\.cu:2: error: .*exception"):
+        host.run("__global__ void k(float* x) {\nthrow 1; }", [zeros(1, 1)])
 
 
 def test_trap(host):

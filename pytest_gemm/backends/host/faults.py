@@ -51,8 +51,9 @@ KINDS = (
     "stack-overflow",
     "shuffle",
     "interrupted",
+    "exit",
 )
-"""By ``pytest_gemm::Fault``; all but the first and the last are kinds of KernelFault."""
+"""By ``pytest_gemm::Fault``; all but ``none`` and ``interrupted`` are kinds of KernelFault."""
 
 _DETAILS = {
     1: "thread {thread} exited while thread {other} waits at the barrier in {place}",
@@ -108,6 +109,8 @@ def kernel_fault(
         message = f"{place}: assertion `{_text(report.text)}` failed {where}"
     elif kind == "trap":
         message = f"{place}: __trap() {where}" if report.line else f"illegal instruction {where}"
+    elif kind == "exit":
+        message = f"{_text(report.text)}() would end the process {where}: a kernel must not call it"
     else:
         message = f"stack overflow {where}: a thread has 64 KiB for its local variables"
     return KernelFault(kind, message, block=block, thread=thread)

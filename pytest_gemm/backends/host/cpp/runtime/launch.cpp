@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -307,6 +308,12 @@ void fail_assertion(const char* expression, const char* file, int line) {
 
 void fail_trap(const char* file, int line) {
     fail({Fault::trap, {}, threadIdx, {}, {file, line}, {}});
+}
+
+void fail_exit(const char* function) {
+    if (!running) abort();  // a constructor of the kernel's library: there is no launch to end
+    copy_text(report->text, function);
+    fail({Fault::process_exit, {}, threadIdx, {}, {}, {}});
 }
 
 Uninterruptible::Uninterruptible() { uninterruptible = 1; }

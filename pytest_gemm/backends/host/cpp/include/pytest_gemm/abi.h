@@ -72,6 +72,7 @@ enum class Fault : std::int32_t {
     stack_overflow,
     shuffle,
     interrupted,
+    process_exit,
 };
 
 enum class WarpOperation : std::int32_t { shuffle, vote, sync };
@@ -96,6 +97,7 @@ PYTEST_GEMM_EXPORT std::uint64_t meet_warp(WarpOperation operation, std::uint32_
 [[noreturn]] PYTEST_GEMM_EXPORT void fail_assertion(const char* expression, const char* file,
                                                     int line);
 [[noreturn]] PYTEST_GEMM_EXPORT void fail_trap(const char* file, int line);
+[[noreturn]] PYTEST_GEMM_EXPORT void fail_exit(const char* function);
 
 __attribute__((format(printf, 1, 2))) PYTEST_GEMM_EXPORT int print(const char* format, ...);
 

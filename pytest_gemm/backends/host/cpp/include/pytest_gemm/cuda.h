@@ -30,6 +30,7 @@
 
 #include "pytest_gemm/atomics.h"
 #include "pytest_gemm/math.h"
+#include "pytest_gemm/process.h"
 #include "pytest_gemm/threads.h"
 
 #define __global__
