@@ -99,7 +99,7 @@ def _store(options: Options, records: Sequence[Record], notes: list[str]) -> lis
             continue
         if record.result.digest:
             store.update_exact(fact_of(record.case, record.result))
-        if record.result.estimate is not None:
+        if record.gate == "stored":
             kernel = record.case.kernel
             suffix = ".py" if kernel.is_python else ".cu"
             session = session_of(record.case, record.result, now, commit)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
+from typing import Any
 
 from pytest_gemm import backends
 from pytest_gemm.backends.base import Backend
 from pytest_gemm.backends.choice import choose_backend
 from pytest_gemm.baselines import BaselineStore, Fact, Session, source_hash
 from pytest_gemm.case import Case
+from pytest_gemm.conditions import withhold_reason
 from pytest_gemm.errors import BaselineError, GemmError
 from pytest_gemm.options import Options
 from pytest_gemm.pipeline import TIMED_RECIPE, run_case
@@ -110,7 +112,9 @@ class GemmSession:
             return Record(case, result, "passed", "ungated" if timed else "")
         verdict = self._judge(case, result) if timed else None
         if mode == "update":
-            return Record(case, result, "passed", "stored" if timed else "", verdict=verdict)
+            # What was disturbed would be a baseline that hides slowdowns.
+            gate = "withheld" if _disturbance(result) else "stored"
+            return Record(case, result, "passed", gate if timed else "", verdict=verdict)
         messages = [self._changed_bits(case, result)]
         if verdict and verdict.fails(strict=mode == "strict"):
             messages.append(explain(case, result, verdict))
@@ -142,8 +146,19 @@ class GemmSession:
             now, reference, kind=kind, benchmarks=max(1, len(stored)), margin=self.options.margin
         )
         if reference is None and not stored and (others := self.store.devices(kind)):
-            return Verdict("new", notes=(f"stored for {', '.join(others)}, this is {now.device}",))
+            verdict = Verdict(
+                "new", notes=(f"stored for {', '.join(others)}, this is {now.device}",)
+            )
+        baseline = [session.environment for session in reference.sessions] if reference else []
+        if reason := _disturbance(result, baseline):
+            return replace(verdict, outcome="withheld", notes=(reason, *verdict.notes))
         return verdict
+
+
+def _disturbance(result: Result, baseline: Sequence[Mapping[str, Any]] = ()) -> str:
+    """Why this result's times cannot be used, or an empty text."""
+    before, after = (result.conditions.get(when, {}) for when in ("before", "after"))
+    return withhold_reason(before, after, baseline)
 
 
 def _median(record: Record) -> float:

@@ -31,7 +31,8 @@ class SamplingPlan:
 
     After ``rounds`` allocations at least, once the median's 95 % interval is narrower than
     ``precision`` of it, or after ``cap`` seconds of sampling. A sample lasts ``least_sample``
-    seconds or longer. The warm-up lasts ``warmup`` seconds at least, and until times fall no
+    seconds or longer, and has ``least_launches`` or more: two on a GPU, where a single launch is
+    timed with the host's part in it. The warm-up lasts ``warmup`` seconds at least, and until times fall no
     longer, for at most ten times as long.
     """
 
@@ -40,11 +41,14 @@ class SamplingPlan:
     rounds: int
     least_sample: float
     warmup: float
+    least_launches: int = 1
 
 
 PLANS: Mapping[str, SamplingPlan] = {
     "host": SamplingPlan(precision=0.01, cap=0.5, rounds=2, least_sample=200e-6, warmup=0.02),
-    "cuda": SamplingPlan(precision=0.002, cap=0.5, rounds=8, least_sample=1e-3, warmup=0.03),
+    "cuda": SamplingPlan(
+        precision=0.002, cap=0.5, rounds=8, least_sample=1e-3, warmup=0.03, least_launches=2
+    ),
 }
 """The default plan for each kind of device."""
 
@@ -109,7 +113,8 @@ def _warm_up(time_launches: TimeLaunches, plan: SamplingPlan, clock: Callable[[]
 
 
 def _launches(plan: SamplingPlan, seconds: float) -> int:
-    return min(MOST_LAUNCHES, math.ceil(round(plan.least_sample / seconds, 6)))
+    wanted = math.ceil(round(plan.least_sample / seconds, 6))
+    return max(plan.least_launches, min(MOST_LAUNCHES, wanted))
 
 
 def _seconds(time_launches: TimeLaunches, launches: int) -> float:

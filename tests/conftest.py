@@ -52,6 +52,9 @@ SCRIPTED_DEVICE = """
             name = executable.program.function.__name__
             return {per_call}(name) * launches
 
+        def conditions(self):
+            return {conditions!r}
+
     pytest_gemm.backends.open_backend = lambda kind, progress: ScriptedBackend()
 """
 
@@ -80,6 +83,7 @@ class Project:
         device: str = "host-scripted",
         compiler: str = "g++ 12",
         per_call: str = "",
+        conditions: dict[str, object] | None = None,
     ) -> None:
         """Set the seconds of a launch per kernel function (0.010 for others), and the device.
 
@@ -89,6 +93,7 @@ class Project:
             root=str(Path(__file__).parent.parent),
             device=device,
             environment={"compiler": compiler},
+            conditions=conditions or {},
             per_call=per_call or f"(lambda name: {seconds!r}.get(name, 0.010))",
         )
         self.pytester.makeconftest(dedent(scripted) + dedent(kernels))

@@ -160,6 +160,39 @@ def test_changed_bits_fail_until_accepted(project: Project) -> None:
     assert project.run().ret == 0
 
 
+DISTURBED = [
+    {"slowdown": "hardware thermal"},
+    {"foreign_utilisation": 40},
+]
+
+
+@pytest.mark.parametrize("conditions", DISTURBED, ids=str)
+def test_a_disturbed_device_withholds_the_verdict_and_stores_nothing(
+    project: Project, conditions: dict[str, object]
+) -> None:
+    project.bench("--gemm-baseline=update")
+    stored = project.files()
+    project.script({"plus": 0.05}, conditions=conditions)
+    assert project.bench().parseoutcomes() == {"passed": 5, "withheld": 5}
+    strict = project.bench("--gemm-baseline=strict")
+    assert strict.parseoutcomes() == {"failed": 5, "withheld": 5}
+    update = project.bench("--gemm-baseline=update")
+    assert update.parseoutcomes() == {"passed": 5, "withheld": 5}
+    assert project.files() == stored
+
+
+def test_other_clocks_than_the_baselines_withhold_the_verdict(project: Project) -> None:
+    project.script({}, conditions={"sm_clock": 1980, "canary_s": 1e-5})
+    project.bench("--gemm-baseline=update")
+    assert project.bench().parseoutcomes() == {"passed": 5}
+    project.script({"plus": 0.05}, conditions={"sm_clock": 1200, "canary_s": 1e-5})
+    result = project.bench()
+    assert result.parseoutcomes() == {"passed": 5, "withheld": 5}
+    result.stdout.fnmatch_lines(["plus on 16x16: withheld*1200 MHz*1980*"])
+    project.script({"plus": 0.05}, conditions={"sm_clock": 1980, "canary_s": 2e-5})
+    assert project.bench().parseoutcomes() == {"passed": 5, "withheld": 5}
+
+
 def test_an_interrupted_run_stores_nothing(project: Project) -> None:
     project.pytester.makepyfile(
         test_kernels="""

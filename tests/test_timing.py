@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_gemm.errors import BackendError
-from pytest_gemm.timing import LONG_CAP, ROUND, SamplingPlan, TimeLaunches, take_samples
+from pytest_gemm.timing import LONG_CAP, PLANS, ROUND, SamplingPlan, TimeLaunches, take_samples
 
 PLAN = SamplingPlan(precision=0.01, cap=1.0, rounds=2, least_sample=200e-6, warmup=0.02)
 
@@ -54,6 +54,14 @@ def test_short_launches_share_a_sample() -> None:
     samples = take_samples(device.allocate, PLAN, device.clock)
     assert samples.launches == 200
     assert samples.seconds[0] == pytest.approx(1e-6)
+
+
+def test_a_plan_may_ask_for_more_launches_a_sample() -> None:
+    device = ScriptedDevice(lambda *_: 0.01)
+    samples = take_samples(device.allocate, replace(PLAN, least_launches=2), device.clock)
+    assert samples.launches == 2
+    assert samples.seconds[0] == pytest.approx(0.01)
+    assert PLANS["cuda"].least_launches == 2
 
 
 def test_every_round_has_its_own_allocation_and_a_launch_to_warm_it() -> None:

@@ -11,13 +11,14 @@ from pytest_gemm.verdict import Verdict
 def sentence(case: Case, result: Result, verdict: Verdict) -> str:
     """One line that is complete in itself."""
     title = f"{case.kernel.id} on {case.problem.id}"
-    if result.estimate is None or verdict.change is None or verdict.baseline_median is None:
+    told = verdict.change is not None and verdict.outcome != "withheld"
+    if not told or result.estimate is None or verdict.baseline_median is None:
         return f"{title}: {verdict.outcome}: {'; '.join(verdict.notes)}"
     times = f"{seconds(result.estimate.median)}, was {seconds(verdict.baseline_median)}"
     limit = f", fails above {percent(verdict.threshold)}" if verdict.threshold is not None else ""
-    change = percent(verdict.change)
+    change = percent(verdict.change or 0.0)
     if verdict.outcome in ("slower", "faster"):
-        change = f"by {percent(abs(verdict.change), signed=False)}"
+        change = f"by {percent(abs(verdict.change or 0.0), signed=False)}"
     return f"{title}: {verdict.outcome} {change} ({times}{limit})"
 
 
