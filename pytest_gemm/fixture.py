@@ -43,8 +43,10 @@ class GemmCase:
         """Verify the kernel; in a ``--gemm-bench`` run also time it and judge the times.
 
         Fails the test, in a sentence, for a wrong result, a fault or a regression; skips it
-        where the kernel's ``requires`` does not hold.
+        where the kernel's ``requires`` does not hold. A test can call it once.
         """
+        if RECORD in self._request.node.stash:
+            pytest.fail(f"{self.id}: a test can call gemm.check() only once", pytrace=False)
         function = self._collection.registry.functions.get(self.kernel.callable)
         record = self._session.check(self.case, function)
         self._request.node.stash[RECORD] = record.to_dict()

@@ -38,15 +38,22 @@ def operands(problem: Problem, seed: int = 0, recipe: str = "uniform") -> Operan
 
     Recipes: ``uniform``, multiples of 2^-23 in [-1, 1), for timing; ``integers``, nonzero whole
     numbers in [-r, r] with ``r = integer_range(problem)``, for the exact check. No two of the
-    three matrices share a stream. Raises ConfigError for an unknown recipe.
+    three matrices share a stream. Raises ConfigError for an unknown recipe, and where the
+    matrices do not fit into memory.
     """
     if recipe not in RECIPES:
         raise ConfigError(f"no recipe {recipe!r} for operands: use one of {', '.join(RECIPES)}")
     convert = RECIPES[recipe]
-    matrices = {
-        name: convert(_words(seed, recipe, name, shape), problem).reshape(shape)
-        for name, shape in problem.shapes.items()
-    }
+    try:
+        matrices = {
+            name: convert(_words(seed, recipe, name, shape), problem).reshape(shape)
+            for name, shape in problem.shapes.items()
+        }
+    except MemoryError:
+        raise ConfigError(
+            f"{problem.id}: no memory for operands of {problem.bytes / 2**30:.3g} GiB: choose a "
+            "smaller size"
+        ) from None
     return Operands(**matrices)
 
 

@@ -103,7 +103,7 @@ def declare(parser: pytest.Parser) -> None:
 def read(config: pytest.Config) -> Options:
     """Collect them into one value. Raises ConfigError naming the option that cannot be used."""
     root = config.rootpath
-    if config.getoption("gemm_bench") and config.getoption("numprocesses", None):
+    if config.getoption("gemm_bench") and _is_distributed(config):
         raise ConfigError("--gemm-bench: cases that run side by side cannot be timed; use -n 0")
     kernels = tuple(config.getini("gemm_kernels"))
     if not kernels and (root / "kernels").is_dir():
@@ -125,6 +125,11 @@ def read(config: pytest.Config) -> Options:
         margin=_number("gemm_margin", margin, 0) / 100 if margin else None,
         launch_timeout=_number("gemm_launch_timeout", config.getini("gemm_launch_timeout"), 0.01),
     )
+
+
+def _is_distributed(config: pytest.Config) -> bool:
+    """Whether xdist runs the tests in other processes: ``-n 2``, or ``-d --tx 2*popen``."""
+    return config.getoption("dist", "no") != "no" and bool(config.getoption("tx", None))
 
 
 def _number(name: str, text: str, least: float, *, whole: bool = False) -> float:

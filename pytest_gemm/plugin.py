@@ -38,6 +38,11 @@ NO_KERNELS = (
     "ini key gemm_kernels, or decorate a function in conftest.py with @pytest_gemm.kernel"
 )
 
+NOT_PARAMETRIZED = (
+    "the fixture gemm is one case of many: name it as an argument of a test function, or of a "
+    "fixture that one uses; request.getfixturevalue and unittest classes cannot have it"
+)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     options.declare(parser)
@@ -116,6 +121,8 @@ def gemm(request: pytest.FixtureRequest) -> GemmCase:
     """
     from pytest_gemm.fixture import GemmCase
 
+    if not hasattr(request, "param"):
+        pytest.fail(NOT_PARAMETRIZED, pytrace=False)
     collection = _collection_of(request.node)
     return GemmCase(request, _session_of(request.config), collection, request.param)
 

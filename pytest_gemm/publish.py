@@ -63,7 +63,12 @@ def publish(
     request: pytest.FixtureRequest, group: str, samples: Sequence[float], info: Mapping[str, Any]
 ) -> None:
     """Hand the samples (seconds) of this item to pytest-benchmark, where that is wanted."""
-    if not samples or not is_wanted(request.config):
+    if not is_wanted(request.config):
+        return
+    if not samples:
+        # Named by ``announce``: taken back, or it would warn that it was left unused.
+        if unused := request.node.funcargs.pop("benchmark", None):
+            unused.skipped = True
         return
     replay: Replay = request.node.get_closest_marker("benchmark").kwargs["timer"].__self__
     replay.load(samples)

@@ -231,3 +231,48 @@ def test_last_failed_runs_the_failed_case_again(project: Project) -> None:
     project.bench()
     again = project.bench("--lf")
     assert again.parseoutcomes() == {"failed": 1}
+
+
+def test_the_fixture_says_where_it_can_be_named(project: Project) -> None:
+    project.pytester.makepyfile(
+        test_kernels="""
+            def test_late(request):
+                request.getfixturevalue("gemm")
+        """
+    )
+    result = project.run()
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["the fixture gemm is one case of many: name it as an argument *"])
+
+
+def test_check_is_called_once(project: Project) -> None:
+    project.pytester.makepyfile(test_kernels=TEST + "        gemm.check()\n")
+    result = project.run("-k", "plus")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["plus-16x16-float32: a test can call gemm.check() only once"])
+
+
+def test_operands_that_do_not_fit_into_memory(project: Project) -> None:
+    result = project.run("-k", "outer", "--gemm-size=99999999999x1x1")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["outer on 99999999999x1x1: *no memory for operands of * GiB*"])
+
+
+def test_cases_that_xdist_distributes_cannot_be_timed(project: Project) -> None:
+    result = project.bench("-d", "--tx", "2*popen")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--gemm-bench: cases that run side by side cannot be timed*"])
+
+
+def test_a_failed_case_leaves_no_unused_benchmark(project: Project) -> None:
+    wrong = (
+        KERNELS
+        + """
+    @pytest_gemm.kernel(sizes=["16x16x16"])
+    def wrong(A, B, C):
+        C[:] = 0
+    """
+    )
+    project.script({}, wrong)
+    result = project.bench("--benchmark-only", "-k", "wrong or plus")
+    result.assert_outcomes(passed=1, failed=1)
