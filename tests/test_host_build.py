@@ -41,6 +41,14 @@ def compile_error(host, source, entry="k", **options):
     return str(caught.value).partition("\n")
 
 
+def test_a_kernel_does_not_move_within_a_cache_line(host):
+    kernel = "__global__ void k(float* x) { for (int i = 0; i < 9; ++i) x[i] += 1; }"
+    for length in range(4):
+        before = f"volatile int v; void unused() {{ {'v = 1;' * length} }}\n"
+        executable = host.compile(before + kernel)
+        assert executable.kernel.handle.contents.run_threads % 64 == 0
+
+
 # ---- compile errors -----------------------------------------------------------------------
 
 

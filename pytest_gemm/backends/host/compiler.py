@@ -34,6 +34,8 @@ _COMMON = (
     *("-ffp-contract=fast", "-fno-math-errno", "-fno-exceptions"),
     *("-fno-strict-aliasing", "-fno-delete-null-pointer-checks"),
     *("-fno-threadsafe-statics", "-fno-plt", "-fno-finite-loops", "-fstack-clash-protection"),
+    # Else an edit elsewhere in a file moves a loop across cache lines, and its time by 15 %.
+    *("-falign-functions=64", "-falign-loops=64"),
 )
 _FAMILY: dict[Family, tuple[str, ...]] = {
     "gcc": ("-fno-tree-vectorize", "-fno-semantic-interposition"),
@@ -193,5 +195,5 @@ def _flag_sets(family: Family) -> Iterator[tuple[str, ...]]:
         march = march.replace("x86-64", "x86_64").replace("-v", "_v")
     target = (f"-march={march}",) if platform.machine() == "x86_64" else ("-mcpu=native",)
     yield (*_COMMON, *_FAMILY[family], *target)
-    optional = {"-fstack-clash-protection", "-fno-finite-loops", "-fno-plt"}
+    optional = {"-fstack-clash-protection", "-fno-finite-loops", "-fno-plt", "-falign-loops=64"}
     yield (*(f for f in _COMMON if f not in optional), *_FAMILY[family], *target)
