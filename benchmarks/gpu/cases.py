@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pytest_gemm.backends.base import Backend, LaunchConfig
+from pytest_gemm.backends.base import Backend, LaunchConfig, PythonProgram
 from pytest_gemm.case import Settings
 from pytest_gemm.kernelspec import Kernel
 from pytest_gemm.launching import Launcher, loaded, program_of
@@ -81,16 +81,22 @@ def _prepare(backend: Backend, name: str, most: int | None) -> Prepared:
 
 
 def _kernel(kind: str, name: str) -> tuple[Kernel, Callable[..., object] | None]:
-    if name != "cublas":
+    if name not in ("cublas", "sgemm"):
         return next(k for k in _registry().kernels(kind) if k.id == name), None
-    if kind == "cuda":
-        from pytest_gemm.backends.cuda.reference import cublas_program
+    program = _library(kind, name)
+    return Kernel(name, op="gemm", args=program.parameters, callable=name), program.function
 
-        program = cublas_program()
-        function, parameters = program.function, program.parameters
-    else:
-        function, parameters = _matmul, ("A", "B", "C")
-    return Kernel(name, op="gemm", args=parameters, callable=name), function
+
+def _library(kind: str, name: str) -> PythonProgram:
+    if kind != "cuda":
+        return PythonProgram(_matmul, ("A", "B", "C"))
+    if name == "sgemm":
+        from sgemm import sgemm_program
+
+        return sgemm_program()
+    from pytest_gemm.backends.cuda.reference import cublas_program
+
+    return cublas_program()
 
 
 @cache

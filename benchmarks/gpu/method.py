@@ -1,6 +1,6 @@
 """How good the times of the CUDA back end are: one command, raw results, tables.
 
-    python benchmarks/gpu/method.py FOLDER [--parts sessions,alone,ncu,trace,nvbench,kernels]
+    python benchmarks/gpu/method.py FOLDER [--parts sessions,alone,ncu,...]
 
 needs an NVIDIA GPU that nobody else uses, CuPy, ncu, and for two of the parts PyTorch and the
 package ``cuda-bench``. What a part finds is written into the folder as soon as it is there, and a
@@ -79,7 +79,8 @@ class Run:
     def sessions(self) -> None:
         found: dict[str, list[Any]] = {"sessions": [], "alone": []}
         for seed in range(1, self.options.processes + 1):
-            found["sessions"].append(self.child("session", "--seed", str(seed)))
+            how = ("--seed", str(seed), "--ways", self.options.ways)
+            found["sessions"].append(self.child("session", *how))
             self.write("sessions.json", found)
             walls = found["sessions"][-1]["wall_s"]
             print("  ", seed, {way: round(s, 2) for way, s in walls.items()}, flush=True)
@@ -87,6 +88,12 @@ class Run:
             for name in random.Random(0).sample(NINE, len(NINE)):
                 found["alone"].append(self.child("session", "--ways", "hot", "--cases", name))
                 self.write("sessions.json", found)
+
+    def direct(self) -> None:
+        """cuBLAS in a graph: how much of its spread comes from launches that are queued."""
+        how = ("--ways", "hot", "--cases", "sgemm 256,sgemm 1024")
+        found = [self.child("session", *how, "--seed", str(seed)) for seed in range(6)]
+        self.write("direct.json", found)
 
     def ncu(self) -> None:
         log = self.folder / "ncu.csv"
@@ -186,7 +193,7 @@ def _run(command: Sequence[str], timeout: float, accepted: Sequence[int] = (0,))
     return finished.stdout
 
 
-PARTS = ("sessions", "alone", "ncu", "trace", "nvbench", "kernels")
+PARTS = ("sessions", "alone", "direct", "ncu", "trace", "nvbench", "kernels")
 
 
 def main() -> None:
@@ -194,6 +201,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--processes", type=int, default=12)
     parser.add_argument("--parts", type=lambda text: text.split(","), default=PARTS)
+    parser.add_argument("--ways", default="hot,cold", help="of the sessions")
     parser.add_argument("--timeout", type=float, default=60, help="seconds of one child process")
     parser.add_argument("--commit", default="", help="what is measured, for the record")
     parser.add_argument("--host", action="store_true", help="only the digests that a CPU gives")

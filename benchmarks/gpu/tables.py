@@ -113,18 +113,22 @@ def by_case(kernels: Iterable[Kernel], names: Sequence[str]) -> dict[str, list[K
     return dict(zip(names, groups, strict=True))
 
 
-def launch_seconds(kernels: Sequence[Kernel], metric: str) -> float:
-    """Median seconds of a launch, all of its kernels together: each has another name."""
-    seconds: dict[str, list[float]] = {}
-    for name, metrics in kernels:
-        seconds.setdefault(name, []).append(metrics[metric])
-    return sum(map(median, seconds.values()))
+def by_launch(kernels: Sequence[Kernel], launches: int) -> list[Sequence[Kernel]]:
+    """The kernels of each launch: a library may need several. Raises ValueError for a rest."""
+    each, rest = divmod(len(kernels), launches)
+    if rest or not each:
+        raise ValueError(f"{len(kernels)} kernels in {launches} launches")
+    return [kernels[i : i + each] for i in range(0, len(kernels), each)]
 
 
-def period(kernels: Sequence[Kernel]) -> float:
+def launch_seconds(launches: Iterable[Sequence[Kernel]], metric: str) -> float:
+    """Median seconds of a launch, its kernels added up."""
+    return median(sum(metrics[metric] for _, metrics in kernels) for kernels in launches)
+
+
+def period(launches: Iterable[Sequence[Kernel]]) -> float:
     """Median seconds from the start of a launch to the start of the next."""
-    first = kernels[0][0]
-    starts = [metrics["start"] for name, metrics in kernels if name == first]
+    starts = [kernels[0][1]["start"] for kernels in launches]
     return median(b - a for a, b in pairwise(starts))
 
 
@@ -219,27 +223,34 @@ def hot_table(
     trace: Mapping[str, list[Kernel]],
     names: Sequence[str],
 ) -> list[Row]:
-    """Hot times beside a profiler's: ncu's, and CUPTI's duration and period."""
+    """Hot times beside a profiler's: ncu's, and CUPTI's durations and periods.
+
+    Ahead of the samples of a case under CUPTI stands one ordinary launch.
+    """
     rows: list[Row] = []
     for name in names:
         hot = medians(sessions, "hot", name)
         own = median(hot) if hot else math.nan
-        seen, traced = ncu.get(name), trace.get(name)
-        duration = launch_seconds(seen, "gpu__time_duration.sum") if seen else math.nan
-        clock = _clock(seen or [])
+        goal = agreement_goal(own)
+        seen = by_launch(ncu[name], LAUNCHES) if name in ncu else []
+        traced = by_launch(trace[name], 1 + REPLAYS * REPLAYED) if name in trace else []
+        theirs = launch_seconds(seen, "gpu__time_duration.sum") if seen else math.nan
         cupti = launch_seconds(traced, "duration") if traced else math.nan
         apart = period(traced) if traced else math.nan
-        change = own / duration - 1
+        clock = _clock(ncu.get(name, []))
         rows.append(
             {
                 "case": name,
                 "hot, us": _us(hot),
-                "ncu, us": _us([duration]),
-                "difference": _signed(change),
-                "goal": _held(abs(change), agreement_goal(own)),
-                "ncu clock, MHz": f"{clock / 1e6:.0f}" if clock else "",
+                "ncu, us": _us([theirs]),
+                "ncu, more, us": f"{(theirs - own) * 1e6:+.2f}" if seen else "",
+                "hot / ncu": _signed(own / theirs - 1),
+                "goal": _held(abs(own / theirs - 1), goal),
+                "ncu, MHz": f"{clock / 1e6:.0f}" if clock else "",
                 "CUPTI, us": _us([cupti]),
-                "CUPTI period, us": _us([apart]),
+                "hot / CUPTI": _signed(own / cupti - 1),
+                "goal ": _held(abs(own / cupti - 1), goal),
+                "period, us": _us([apart]),
                 "hot / period": _signed(own / apart - 1),
             }
         )
@@ -283,7 +294,7 @@ def alone_table(
 def kernel_table(records: Iterable[Mapping[str, Any]], host: Mapping[str, str]) -> list[Row]:
     """The shipped kernels; ``host`` has the digests that the CPU gave, by ``group``."""
     rows: list[Row] = []
-    for record in records:
+    for record in sorted(records, key=_place):
         seconds, percent, known = record["median"], record["percent"], host.get(record["group"])
         rows.append(
             {
@@ -325,10 +336,10 @@ def _short(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """A table as it stands in the docs: every column as wide as its widest cell."""
+    """A table as it stands in the docs; columns that are empty throughout are left out."""
     if not rows:
         return "(nothing)"
-    heads = list(rows[0])
+    heads = [head for head in rows[0] if any(row[head] for row in rows)]
     widths = {head: max(len(head), *(len(row[head]) for row in rows)) for head in heads}
     first = heads[0]
 
@@ -357,6 +368,8 @@ def tables(folder: Path, names: Sequence[str]) -> dict[str, str]:
     if sessions:
         found["Hot and cold"] = session_table(sessions, names)
         found["Wall time"] = wall_table(sessions, nvbench)
+    if direct := read("direct.json"):
+        found["cuBLAS in a graph"] = session_table(direct, ["sgemm 256", "sgemm 1024"])
     if sessions and nvbench:
         found["Cold beside NVBench"] = cold_table(sessions, nvbench, names)
     ncu, trace = folder / "ncu.csv", read("trace.json")
@@ -368,12 +381,21 @@ def tables(folder: Path, names: Sequence[str]) -> dict[str, str]:
         found["Alone and after others"] = alone_table(sessions, runs["alone"], names)
     if kernels := read("kernels.json"):
         host = read("host.json") or {}
-        found |= {title: kernel_table(records, host) for title, records in kernels.items()}
+        for title, records in kernels.items():
+            swept = [record for record in records if "[" in record["id"]]
+            found[title] = kernel_table([r for r in records if r not in swept], host)
+            if swept:
+                found["The swept kernel"] = kernel_table(swept, host)
     return {title: markdown(rows) for title, rows in found.items()}
 
 
 def _walls(sessions: Iterable[Mapping[str, Any]], way: str, case: str) -> list[float]:
     return [t["wall_s"] for s in sessions for t in s.get(way, ()) if t["case"] == case]
+
+
+def _place(record: Mapping[str, Any]) -> tuple[Any, ...]:
+    """By problem, small ones first, then by time."""
+    return record["group"].split()[0], record["work"], record["group"], record["median"] or 0
 
 
 def _rate(value: float, group: str) -> str:
