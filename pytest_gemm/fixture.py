@@ -15,7 +15,7 @@ from pytest_gemm.recorder import RECORD
 from pytest_gemm.session import GemmSession
 
 
-@dataclass(frozen=True)
+@dataclass
 class GemmCase:
     """One kernel on one problem, inside one test."""
 
@@ -23,6 +23,7 @@ class GemmCase:
     _session: GemmSession
     _collection: Collection
     id: str
+    _checked: bool = False
 
     @property
     def case(self) -> Case:
@@ -45,8 +46,9 @@ class GemmCase:
         Fails the test, in a sentence, for a wrong result, a fault or a regression; skips it
         where the kernel's ``requires`` does not hold. A test can call it once.
         """
-        if RECORD in self._request.node.stash:
+        if self._checked:
             pytest.fail(f"{self.id}: a test can call gemm.check() only once", pytrace=False)
+        self._checked = True
         function = self._collection.registry.functions.get(self.kernel.callable)
         record = self._session.check(self.case, function)
         self._request.node.stash[RECORD] = record.to_dict()
