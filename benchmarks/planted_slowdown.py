@@ -21,9 +21,8 @@ KERNELS = Path(__file__).parent.parent / "kernels"
 STORE = "    C[(size_t)row * N + col] = acc;"
 PLANTED = """\
     float spare = 0.0f;
-    b = B + col;
-    for (int k = 0; k < K * {percent} / 100; ++k, b += N)
-        spare += a[k] * *b;
+    for (int k = 0; k < K * {percent} / 100; ++k)
+        spare += A[(size_t)row * K + k] * B[(size_t)k * N + col];
     C[(size_t)row * N + col] = spare == 1.0e30f ? spare : acc;"""
 
 

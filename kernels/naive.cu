@@ -16,10 +16,8 @@ __global__ void naive(const float* __restrict__ A, const float* __restrict__ B,
     if (row >= M || col >= N)
         return;
 
-    const float* a = A + (size_t)row * K;
-    const float* b = B + col;
     float acc = 0.0f;
-    for (int k = 0; k < K; ++k, b += N)
-        acc += a[k] * *b;
+    for (int k = 0; k < K; ++k)
+        acc += A[(size_t)row * K + k] * B[(size_t)k * N + col];
     C[(size_t)row * N + col] = acc;
 }

@@ -34,9 +34,11 @@ register_blocked(const float* __restrict__ A, const float* __restrict__ B, float
         // Each thread copies TM x TN elements of both tiles, as far apart as there are threads, so
         // that neighbours in x read neighbours in memory. Outside A and B there are zeros.
         #pragma unroll
-        for (int i = ty; i < TILE; i += ROWS) {
+        for (int m = 0; m < TM; ++m) {
             #pragma unroll
-            for (int j = tx; j < TILE; j += COLS) {
+            for (int n = 0; n < TN; ++n) {
+                const int i = ty + m * ROWS;
+                const int j = tx + n * COLS;
                 const int row = block_row + i;
                 const int col = block_col + j;
                 As[i][j] = row < M && k0 + j < K ? A[(size_t)row * K + k0 + j] : 0.0f;
