@@ -93,8 +93,12 @@ def test_no_table_is_an_error() -> None:
 def test_the_kernels_of_one_launch_are_added_up() -> None:
     found = tables.by_case(tables.read_ncu(CSV), ["add 256", "cublas 256"])
     metric = "gpu__time_duration.sum"
-    assert tables.launch_seconds(found["add 256"], metric) == pytest.approx(2.25e-6)
-    assert tables.launch_seconds(found["cublas 256"], metric) == pytest.approx(5e-6)
+    twice = tables.by_launch(found["add 256"], 2)
+    assert tables.launch_seconds(twice, metric) == pytest.approx(2.25e-6)
+    once = tables.by_launch(found["cublas 256"], 1)
+    assert tables.launch_seconds(once, metric) == pytest.approx(5e-6)
+    with pytest.raises(ValueError, match="2 kernels in 3 launches"):
+        tables.by_launch(found["add 256"], 3)
 
 
 def test_launches_of_another_number_of_cases_are_refused() -> None:
@@ -108,8 +112,9 @@ def test_the_period_is_from_start_to_start_whatever_stands_between() -> None:
     trace += [[5000, 2, "add(float const*)"]]
     found = tables.by_case(tables.read_trace(trace), ["add 256"])["add 256"]
     assert [name for name, _ in found] == ["add(float const*)"] * 5
-    assert tables.period(found) == pytest.approx(3e-6)
-    assert tables.launch_seconds(found, "duration") == pytest.approx(2e-6)
+    launches = tables.by_launch(found, 5)
+    assert tables.period(launches) == pytest.approx(3e-6)
+    assert tables.launch_seconds(launches, "duration") == pytest.approx(2e-6)
 
 
 def state(case: str, seconds: float) -> dict[str, Any]:
@@ -156,12 +161,18 @@ def test_cold_times_are_held_against_nvbench_s() -> None:
 
 def test_hot_times_are_held_against_a_profiler_s_with_its_clock() -> None:
     sessions = [session({"tiled 256": [8e-6]})]
-    kernels = [("tiled", {"gpu__time_duration.sum": 1e-5, "gpc__cycles_elapsed.max": 19800.0})]
-    [row] = tables.hot_table(sessions, {"tiled 256": kernels}, {}, ["tiled 256"])
-    assert row["difference"] == "-20.0 %"
-    assert row["goal"] == "MISSED (10.0 %)"
-    assert row["ncu clock, MHz"] == "1980"
-    assert row["CUPTI, us"] == row["hot / period"] == ""
+    seen = ("tiled", {"gpu__time_duration.sum": 1e-5, "gpc__cycles_elapsed.max": 19800.0})
+    ncu = {"tiled 256": [seen] * tables.LAUNCHES}
+    [row] = tables.hot_table(sessions, ncu, {}, ["tiled 256"])
+    assert (row["ncu, more, us"], row["hot / ncu"]) == ("+2.00", "-20.0 %")
+    assert row["goal, ncu"] == "MISSED (10.0 %)"
+    assert row["ncu, MHz"] == "1980"
+    assert row["CUPTI, us"] == row["goal, CUPTI"] == row["period, us"] == ""
+    many = 1 + tables.REPLAYS * tables.REPLAYED
+    traced = [("tiled", {"start": 9e-6 * i, "duration": 8.1e-6}) for i in range(many)]
+    [row] = tables.hot_table(sessions, ncu, {"tiled 256": traced}, ["tiled 256"])
+    assert (row["hot / CUPTI"], row["goal, CUPTI"]) == ("-1.2 %", "met (10.0 %)")
+    assert row["period, us"] == "9.000"
 
 
 def test_a_case_alone_is_compared_in_standard_deviations() -> None:
@@ -244,7 +255,11 @@ def options(tmp_path: Path, **values: Any) -> argparse.Namespace:
     return argparse.Namespace(seed=1, most=32, ways="hot,cold", out=tmp_path / "x.json", **values)
 
 
-def test_a_session_times_every_case_hot_and_cold(gpu: Gpu, tmp_path: Path) -> None:
+def test_a_session_times_every_case_hot_and_cold(
+    gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brief = replace(child.PLANS["cuda"], rounds=1, warmup=0.001)
+    monkeypatch.setattr(child, "PLANS", {"cuda": brief})
     names = ["add 256", "tiled 256", "add 1024"]
     found = json.loads(json.dumps(child.session(gpu.backend, names, options(tmp_path))))
     for way in ("hot", "cold"):
@@ -365,3 +380,45 @@ def test_the_nine_are_the_shipped_kernels_and_cublas() -> None:
     shipped = {path.stem for path in (ROOT / "kernels").glob("*.cu")}
     assert {name.split()[0] for name in cases.NINE} <= shipped | {"cublas"}
     assert len(set(cases.NINE)) == 9
+
+
+# The docs
+
+UNKNOWN = {"gemm 4096x4096x4096"}
+"""Products that no CPU has computed yet: an hour's work."""
+
+FIRST, SECOND = (FOLDER / "results" / f"2026-11-29-{commit}" for commit in ("c3be297", "eabc5b1"))
+
+
+@pytest.mark.parametrize(
+    ("folder", "titles"),
+    [
+        (
+            FIRST,
+            {
+                *("Hot and cold", "Wall time", "Cold beside NVBench", "Hot beside a profiler"),
+                *("Alone and after others", "Squares", "The default suite", "The swept kernel"),
+            },
+        ),
+        (SECOND, {"Hot and cold", "Wall time", "cuBLAS in a graph"}),
+    ],
+)
+def test_the_tables_of_the_docs_are_those_of_the_raw_results(
+    folder: Path, titles: set[str]
+) -> None:
+    docs = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
+    found = tables.tables(folder, cases.NINE)
+    assert set(found) == titles
+    for title, table in found.items():
+        assert title == "The swept kernel" or table in docs, title
+
+
+def test_every_shipped_kernel_passed_and_has_the_bits_of_the_cpu() -> None:
+    records = json.loads((FIRST / "kernels.json").read_text())
+    host = json.loads((FIRST.parent / "host.json").read_text())
+    measured = [record for group in records.values() for record in group]
+    assert len(measured) == 30 + 47
+    for record in measured:
+        assert record["outcome"] == "passed", record["id"]
+        if record["group"] not in UNKNOWN:
+            assert record["digest"] == host[record["group"]], record["id"]

@@ -245,13 +245,12 @@ def hot_table(
                 "ncu, us": _us([theirs]),
                 "ncu, more, us": f"{(theirs - own) * 1e6:+.2f}" if seen else "",
                 "hot / ncu": _signed(own / theirs - 1),
-                "goal": _held(abs(own / theirs - 1), goal),
+                "goal, ncu": _held(abs(own / theirs - 1), goal),
                 "ncu, MHz": f"{clock / 1e6:.0f}" if clock else "",
                 "CUPTI, us": _us([cupti]),
                 "hot / CUPTI": _signed(own / cupti - 1),
-                "goal ": _held(abs(own / cupti - 1), goal),
+                "goal, CUPTI": _held(abs(own / cupti - 1), goal),
                 "period, us": _us([apart]),
-                "hot / period": _signed(own / apart - 1),
             }
         )
     return rows
@@ -380,7 +379,7 @@ def tables(folder: Path, names: Sequence[str]) -> dict[str, str]:
     if sessions and runs["alone"]:
         found["Alone and after others"] = alone_table(sessions, runs["alone"], names)
     if kernels := read("kernels.json"):
-        host = read("host.json") or {}
+        host = read("host.json") or read("../host.json") or {}
         for title, records in kernels.items():
             swept = [record for record in records if "[" in record["id"]]
             found[title] = kernel_table([r for r in records if r not in swept], host)
