@@ -54,7 +54,7 @@ def test_the_table_shows_step_and_change() -> None:
         "kernel", "problem", "result", "median", "+-", "rate", "step", "change",
     ]  # fmt: skip
     assert "2.00x" in rows[2]
-    assert "+0.40 %" in rows[2]
+    assert "+0.40%" in rows[2]
     assert "68.7 TFLOP/s" in rows[2]
 
 
@@ -63,7 +63,7 @@ def test_the_table_shows_the_part_of_the_vendors_rate() -> None:
     counted = replace(plain, result=replace(plain.result, counters={"percent_of_cublas": 41.6}))
     heading, row = table([counted])
     assert "of ref" in heading
-    assert "42 %" in row
+    assert "42%" in row
 
 
 def test_the_table_is_by_kernel_whatever_ran_first() -> None:
@@ -74,6 +74,15 @@ def test_the_table_is_by_kernel_whatever_ran_first() -> None:
 
     rows = table([at("b.cu", "late"), at("a.cu", "early")])
     assert [row.split()[0] for row in rows] == ["kernel", "early", "late"]
+
+
+def test_a_row_of_a_gpu_fits_with_its_name_whole() -> None:
+    verdict = Verdict("same", change=-0.0012)
+    kernel = record("block_size[SIDE:32]", derived_from="naive", verdict=verdict, gate="same")
+    counted = replace(kernel, result=replace(kernel.result, counters={"percent_of_cublas": 15.0}))
+    rows = table([record("naive", 0.004), counted])
+    assert max(map(len, rows)) <= WIDTH
+    assert rows[2].startswith("block_size[SIDE:32] ")
 
 
 def test_the_table_fits_with_long_names() -> None:

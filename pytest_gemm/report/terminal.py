@@ -30,8 +30,10 @@ def table(records: Sequence[Record]) -> list[str]:
     }
     rows = [_row(record, medians) for record in sorted(records, key=_place)]
     headings = [name for name in rows[0] if any(row[name] for row in rows)]
-    widths = _widths(headings, rows)
-    return [_line(row, widths) for row in ({name: name for name in headings}, *rows)]
+    widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in headings}
+    gap = "  " if _total(widths, 2) <= WIDTH else " "
+    widths = _cut(widths, _total(widths, len(gap)) - WIDTH)
+    return [_line(row, widths, gap) for row in ({name: name for name in headings}, *rows)]
 
 
 def _place(record: Record) -> tuple[object, ...]:
@@ -54,31 +56,39 @@ def _row(record: Record, medians: Mapping[tuple[str, Problem], float]) -> Row:
         "problem": problem.id,
         "result": _RESULT[result.outcome],
         "median": seconds(median) if median else "",
-        "+-": percent(half / median, signed=False) if median else "",
+        "+-": _short(half / median, signed=False) if median else "",
         "rate": rate(work / median, unit) if median else "",
-        "of ref": f"{reference:.0f} %" if reference else "",
+        "of ref": f"{reference:.0f}%" if reference else "",
         "step": f"{before / median:.2f}x" if before and median else "",
-        "change": percent(change) if change is not None else "",
+        "change": _short(change) if change is not None else "",
         "verdict": record.gate,
     }
 
 
-def _widths(headings: Sequence[str], rows: Sequence[Row]) -> dict[str, int]:
-    widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in headings}
-    excess = sum(widths.values()) + 2 * (len(widths) - 1) - WIDTH
+def _short(fraction: float, signed: bool = True) -> str:
+    return percent(fraction, signed).replace(" ", "")
+
+
+def _total(widths: Mapping[str, int], gap: int) -> int:
+    return sum(widths.values()) + gap * (len(widths) - 1)
+
+
+def _cut(widths: Mapping[str, int], excess: int) -> dict[str, int]:
+    """Widths with names cut, the kernel's first, until the excess is gone."""
+    cut = dict(widths)
     for name in _SHRINKS:
-        cut = max(0, min(excess, widths.get(name, 0) - LEAST))
-        widths[name] = widths.get(name, 0) - cut
-        excess -= cut
-    return widths
+        shorter = max(min(cut[name], LEAST), cut[name] - max(0, excess))
+        excess -= cut[name] - shorter
+        cut[name] = shorter
+    return cut
 
 
-def _line(row: Row, widths: Mapping[str, int]) -> str:
+def _line(row: Row, widths: Mapping[str, int], gap: str) -> str:
     cells = [
         _fit(row[name], width) if name in _LEFT else row[name].rjust(width)
         for name, width in widths.items()
     ]
-    return "  ".join(cells).rstrip()
+    return gap.join(cells).rstrip()
 
 
 def _fit(cell: str, width: int) -> str:
