@@ -6,7 +6,7 @@ import json
 import subprocess
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -36,23 +36,27 @@ def close(
     options: Options,
     records: Sequence[Record],
     unchecked: Sequence[str],
-    kernels: Collection[str] | None,
+    cases: Collection[str] | None,
     *,
     interrupted: bool,
 ) -> Closing:
     """End a run.
 
-    ``unchecked`` are the node ids of cases that never called ``check``; ``kernels`` the ids of
-    all kernels of the project, or None where only some were collected.
+    ``unchecked`` are the node ids of cases that never called ``check``; ``cases`` the ids of all
+    cases of the project, or None where only some were collected. Of a case that ran several
+    times, in two tests or again after a failure, the last record counts.
     """
+    records = list({record.case.id: record for record in records}.values())
+    if interrupted:
+        records = [replace(r, gate="ungated") if r.gate == "stored" else r for r in records]
     faults: list[str] = []
     notes: list[str] = []
     if interrupted:
         notes.append(f"interrupted: these {len(records)} results are partial; nothing is stored")
     elif options.baseline == "update":
         faults += _store(options, records, notes)
-    vanished = _vanished(options, records, kernels)
-    missing = [f"vanished: {name} is stored, its kernel is not there" for name in vanished]
+    vanished = _vanished(options, records, cases)
+    missing = [f"vanished: {name} is stored, but is no case of this project" for name in vanished]
     if options.bench:
         missing += [f"ungated: {name} was skipped or did not call check()" for name in unchecked]
     (faults if options.baseline == "strict" else notes).extend(missing)
@@ -108,7 +112,9 @@ def _store(options: Options, records: Sequence[Record], notes: list[str]) -> lis
         flushed = store.flush()
     except BaselineError as error:
         return [str(error)]
-    notes.append(f"stored: {len(flushed.written)} files written in {options.baselines}")
+    count = len(flushed.written)
+    files = "file" if count == 1 else "files"
+    notes.append(f"stored: {count} {files} written in {options.baselines}")
     return [str(error) for error in flushed.refused]
 
 
@@ -123,14 +129,24 @@ def _commit(root: Path) -> str | None:
 
 
 def _vanished(
-    options: Options, records: Sequence[Record], kernels: Collection[str] | None
+    options: Options, records: Sequence[Record], cases: Collection[str] | None
 ) -> list[str]:
-    """Stored benchmarks of kernels that are no longer there."""
+    """Stored benchmarks that are no cases any more; with other sizes, those of no kernel."""
     device = next((r.result.device["name"] for r in records if r.result.device), None)
-    if kernels is None or device is None or not options.bench or options.baseline == "off":
+    if cases is None or device is None or not options.bench or options.baseline == "off":
         return []
+    compared = _kernel_of if options.sizes else _hot
+    known = {compared(case) for case in cases}
     stored = BaselineStore(options.baselines).benchmarks(device)
-    return [name for name in stored if name.removesuffix("-cold").rsplit("-", 2)[0] not in kernels]
+    return [name for name in stored if compared(name) not in known]
+
+
+def _hot(benchmark: str) -> str:
+    return benchmark.removesuffix("-cold")
+
+
+def _kernel_of(benchmark: str) -> str:
+    return _hot(benchmark).rsplit("-", 2)[0]
 
 
 def _write_report(

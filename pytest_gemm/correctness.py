@@ -215,8 +215,7 @@ def _observe(run: Run, workspace: Workspace, data: Operands, kernel: str) -> Ite
         try:
             run(workspace)
         except KernelFault as fault:
-            text = f"{kernel} on {problem.id}: {fault}"
-            raise KernelFault(fault.kind, text, block=fault.block, thread=fault.thread) from fault
+            raise fault.titled(f"{kernel} on {problem.id}") from fault
         observation = Observation(held, before, workspace.read(), workspace.violations())
         if observation.violations:
             workspace.load(data)

@@ -56,6 +56,13 @@ class KernelFault(GemmError):
         self.thread = thread
         super().__init__(message)
 
+    def titled(self, title: str) -> KernelFault:
+        """The same fault with a title before its text, once."""
+        text = str(self)
+        if text.startswith(title):
+            return self
+        return KernelFault(self.kind, f"{title}: {text}", block=self.block, thread=self.thread)
+
 
 class WrongResultError(GemmError):
     """A kernel ran and computed something else than it should."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 import pytest
@@ -50,7 +51,7 @@ class GemmCase:
             pytest.fail(f"{self.id}: a test can call gemm.check() only once", pytrace=False)
         self._checked = True
         function = self._collection.registry.functions.get(self.kernel.callable)
-        record = self._session.check(self.case, function)
+        record = self._session.check(self.case, function, self._target())
         self._request.node.stash[RECORD] = record.to_dict()
         for name, value in record.properties().items():
             self._request.node.user_properties.append((name, value))
@@ -59,3 +60,9 @@ class GemmCase:
             pytest.skip(record.message)
         if record.outcome == "failed":
             pytest.fail(record.message, pytrace=False)
+
+    def _target(self) -> str:
+        """The node id, as it must be written in the folder where pytest was started."""
+        node = self._request.node
+        path = os.path.relpath(node.path, node.config.invocation_params.dir)
+        return "::".join([path, *node.nodeid.split("::")[1:]])

@@ -200,7 +200,7 @@ class Kernel(_Common):
     def id(self) -> str:
         """``tiled``, or ``block_size[SIDE:16]`` with the swept parameters, sorted by name."""
         params = dict(self.params)
-        swept = ",".join(f"{name}:{params[name]}" for name in self.swept)
+        swept = "+".join(f"{name}:{params[name]}" for name in self.swept)
         return f"{self.name}[{swept}]" if swept else self.name
 
     @property

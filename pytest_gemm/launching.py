@@ -18,6 +18,7 @@ from pytest_gemm.backends.base import (
     PythonProgram,
 )
 from pytest_gemm.device import ALIGNMENT, Workspace
+from pytest_gemm.errors import KernelFault
 from pytest_gemm.kernelspec import BUFFERS, Kernel
 from pytest_gemm.matrices import Operands
 from pytest_gemm.problem import Problem
@@ -46,14 +47,17 @@ class Launcher:
         arguments: list[Argument] = [
             _argument(workspace, value) for value in self.kernel.arguments(problem)
         ]
-        return self.backend.time(
-            self.executable,
-            LaunchConfig(*self.kernel.launch(problem)),
-            arguments,
-            launches=launches,
-            cold=self.cold,
-            timeout=self.timeout,
-        )
+        try:
+            return self.backend.time(
+                self.executable,
+                LaunchConfig(*self.kernel.launch(problem)),
+                arguments,
+                launches=launches,
+                cold=self.cold,
+                timeout=self.timeout,
+            )
+        except KernelFault as fault:
+            raise fault.titled(f"{self.kernel.id} on {problem.id}") from fault
 
 
 def placements(

@@ -15,7 +15,7 @@ from pytest_gemm import overheads
 from pytest_gemm.backends.base import Backend, Device
 from pytest_gemm.case import Case, Settings
 from pytest_gemm.correctness import check_suite, check_timed, exact_problems
-from pytest_gemm.errors import BackendError, GemmError
+from pytest_gemm.errors import BackendError, GemmError, KernelFault, WrongResultError
 from pytest_gemm.kernelspec import Kernel
 from pytest_gemm.launching import Launcher, loaded, placements, program_of
 from pytest_gemm.matrices import Operands, operands
@@ -30,37 +30,44 @@ TIMED_RECIPE = "uniform"
 
 Function = Callable[..., object]
 
+ExactFailures = dict[str, str]
+"""What the exact suite said of a kernel: empty where it passed."""
 
-def run_case(case: Case, backend: Backend, function: Function | None = None) -> Result:
+
+def run_case(
+    case: Case,
+    backend: Backend,
+    function: Function | None = None,
+    exact: ExactFailures | None = None,
+) -> Result:
     """Run one case; what the kernel or the device does wrong is in the result.
 
-    ``function`` is the callable of a Python kernel. Raises BackendError where the device cannot
-    be used at all.
+    ``function`` is the callable of a Python kernel. ``exact`` is shared by the cases of a run:
+    the exact suite is the same for every problem of a kernel, and is run once. Raises
+    BackendError where the device cannot be used at all.
     """
     device = backend.device
     if reason := case.kernel.skip_reason(case.problem):
         result = Result("skipped", f"{case.kernel.id} on {case.problem.id}: {reason}")
     else:
         try:
-            result = _verify_and_time(case, backend, function)
+            result = _verify_and_time(case, backend, function, {} if exact is None else exact)
         except GemmError as error:
             result = Result("failed", _titled(case, str(error)))
     about = {"kind": device.kind, "name": device.name, "description": device.description}
     return replace(result, device=about, environment=dict(device.environment))
 
 
-def _verify_and_time(case: Case, backend: Backend, function: Function | None) -> Result:
+def _verify_and_time(
+    case: Case, backend: Backend, function: Function | None, exact: ExactFailures
+) -> Result:
     kernel, problem, settings = case.kernel, case.problem, case.settings
     started = time.perf_counter()
     executable = backend.compile(program_of(kernel, function))
     counters = {"compile_s": time.perf_counter() - started}
     launcher = Launcher(kernel, backend, executable, settings.launch_timeout)
 
-    suite = exact_problems(kernel.op, kernel.scalars, kernel.uses_ld)
-    small = [exact for exact in suite if not kernel.skip_reason(exact)] or [problem]
-    with loaded(backend, small[0], operands(small[0], settings.seed, TIMED_RECIPE)) as workspace:
-        counters["first_launch_s"] = seconds_of(partial(launcher.once, workspace))
-    check_suite(launcher.once, backend, small, settings.seed, kernel=kernel.id)
+    counters["first_launch_s"] = _run_exact_suite(launcher, problem, settings.seed, exact)
 
     data = operands(problem, settings.seed, TIMED_RECIPE)
     check = partial(check_timed, data=data, kernel=kernel.id, deterministic=kernel.deterministic)
@@ -87,6 +94,31 @@ def _verify_and_time(case: Case, backend: Backend, function: Function | None) ->
         counters=counters,
         conditions={"before": dict(before), "after": dict(after)},
     )
+
+
+def _run_exact_suite(
+    launcher: Launcher, problem: Problem, seed: int, known: ExactFailures
+) -> float:
+    """Run the exact suite, if that was not done, and return the seconds of the first launch.
+
+    A kernel that is made for none of the suite's problems is checked on the case's own.
+    """
+    kernel, backend = launcher.kernel, launcher.backend
+    suite = exact_problems(kernel.op, kernel.scalars, kernel.uses_ld)
+    small = [exact for exact in suite if not kernel.skip_reason(exact)] or [problem]
+    key = f"{kernel.id} {small[0].id}"
+    if failure := known.get(key):
+        raise WrongResultError(failure)
+    try:
+        with loaded(backend, small[0], operands(small[0], seed, TIMED_RECIPE)) as workspace:
+            first = seconds_of(partial(launcher.once, workspace))
+        if key not in known:
+            check_suite(launcher.once, backend, small, seed, kernel=kernel.id)
+    except (WrongResultError, KernelFault) as error:
+        known[key] = str(error)
+        raise
+    known[key] = ""
+    return first
 
 
 def time_reference(

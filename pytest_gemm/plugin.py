@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ import pytest
 
 from pytest_gemm import options
 from pytest_gemm.errors import ConfigError
-from pytest_gemm.recorder import Recorder, is_case
+from pytest_gemm.recorder import RECORD, Recorder, is_case
 
 if TYPE_CHECKING:
     from pytest_gemm.collection import Collection, Collector
@@ -41,6 +42,11 @@ NO_KERNELS = (
 NOT_PARAMETRIZED = (
     "the fixture gemm is one case of many: name it as an argument of a test function, or of a "
     "fixture that one uses; request.getfixturevalue and unittest classes cannot have it"
+)
+
+NO_TEST = (
+    "gemm: no test uses the fixture gemm: add a module with"
+    " 'def test_gemm(gemm): gemm.check()', or name a .cu file"
 )
 
 
@@ -105,9 +111,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_report_collectionfinish(
     config: pytest.Config, items: Sequence[pytest.Item]
 ) -> list[str]:
-    if config.getoption("collectonly") or not any(map(is_case, items)):
+    if config.getoption("collectonly"):
         return []
-    return _session_of(config).header()
+    if any(map(is_case, items)):
+        return _session_of(config).header()
+    return [NO_TEST] if config.stash[OPTIONS].bench else []
 
 
 # Fixtures
@@ -121,6 +129,9 @@ def gemm(request: pytest.FixtureRequest) -> GemmCase:
     """
     from pytest_gemm.fixture import GemmCase
 
+    # Left from an earlier attempt, where another plugin runs tests again.
+    if RECORD in request.node.stash:
+        del request.node.stash[RECORD]
     if not hasattr(request, "param"):
         pytest.fail(NOT_PARAMETRIZED, pytrace=False)
     collection = _collection_of(request.node)
@@ -178,7 +189,7 @@ def _project(config: pytest.Config) -> Collection:
             raise ConfigError(NO_KERNELS)
         recorder = config.pluginmanager.get_plugin(Recorder.__name__)
         assert isinstance(recorder, Recorder)
-        recorder.kernels = {case.kernel.id for case in project.cases.values()}
+        recorder.cases = project.cases.keys()
     return project
 
 
@@ -203,10 +214,17 @@ def _session_of(config: pytest.Config) -> GemmSession:
     if SESSION not in config.stash:
         from pytest_gemm.session import GemmSession
 
-        terminal = config.pluginmanager.get_plugin("terminalreporter")
-        progress = terminal.write_line if terminal else lambda line: None
-        config.stash[SESSION] = GemmSession(config.stash[OPTIONS], progress)
+        config.stash[SESSION] = GemmSession(config.stash[OPTIONS], partial(_show, config))
     return config.stash[SESSION]
+
+
+def _show(config: pytest.Config, line: str) -> None:
+    """Print a line at once, also inside a test, whose output is captured."""
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    capture = config.pluginmanager.get_plugin("capturemanager")
+    with capture.global_and_fixture_disabled() if capture else nullcontext():
+        if terminal:
+            terminal.write_line(line)
 
 
 def _is_conftest(plugin: object) -> bool:

@@ -24,19 +24,19 @@ GATE_WORDS = frozenset({"new", "stored", "faster", "withheld", "inconclusive", "
 
 
 def is_case(item: pytest.Item) -> bool:
-    """Whether the item is a kernel on a problem."""
-    return item.get_closest_marker("gemm") is not None
+    """Whether the item is a kernel on a problem: a test that uses the fixture ``gemm``."""
+    return "gemm" in getattr(item, "fixturenames", ())
 
 
 class Recorder:
     """The hooks that see every report of a run.
 
-    ``kernels`` are the ids of all kernels of the project, or None where only some were collected.
+    ``cases`` are the ids of all cases of the project, or None where only some were collected.
     """
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.kernels: Collection[str] | None = None
+        self.cases: Collection[str] | None = None
         self._records: list[dict[str, Any]] = []
         self._unchecked: list[str] = []
         self._closing: Closing | None = None
@@ -81,7 +81,7 @@ class Recorder:
             self.options,
             [Record.from_dict(record) for record in self._records],
             self._unchecked,
-            self.kernels,
+            self.cases,
             interrupted=exitstatus not in finished,
         )
         if self._closing.failed and exitstatus == pytest.ExitCode.OK:

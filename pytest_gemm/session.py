@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,7 +17,7 @@ from pytest_gemm.case import Case
 from pytest_gemm.conditions import withhold_reason
 from pytest_gemm.errors import BaselineError, GemmError
 from pytest_gemm.options import Options
-from pytest_gemm.pipeline import TIMED_RECIPE, run_case
+from pytest_gemm.pipeline import TIMED_RECIPE, ExactFailures, run_case
 from pytest_gemm.record import Record
 from pytest_gemm.references import References
 from pytest_gemm.report.verdict import explain
@@ -37,6 +38,7 @@ class GemmSession:
         self.options = options
         self.choice = choose_backend(options.device)
         self.store = BaselineStore(options.baselines)
+        self._exact: ExactFailures = {}
         self._progress = progress
 
     @cached_property
@@ -55,32 +57,36 @@ class GemmSession:
             device = self.backend.device
         except GemmError as error:
             return [f"gemm: {error}"]
-        compiler = device.environment.get("compiler_version", "")
+        named = {key: device.environment.get(key) for key in ("compiler", "driver", "nvrtc")}
+        versions = ", ".join(f"{key} {value}" for key, value in named.items() if value)
         stored = len(self.store.benchmarks(device.name))
         lines = [
-            f"gemm: {device.kind}: {device.description}, {compiler}",
+            f"gemm: {device.kind}: {device.description}; {versions}",
             f"gemm: baseline {options.baseline}: {stored} stored for {device.name}",
         ]
         return [*lines, f"gemm: {self.choice.hint}"] if self.choice.hint else lines
 
-    def check(self, case: Case, function: Callable[..., object] | None = None) -> Record:
+    def check(
+        self, case: Case, function: Callable[..., object] | None = None, target: str = ""
+    ) -> Record:
         """Verify a case, time it if that is asked for, and hold it against what is stored.
 
-        ``function`` is a Python kernel's callable. Errors of the kernel, the back end and the
+        ``function`` is a Python kernel's callable, ``target`` what pytest is told to run the case
+        again. Errors of the kernel, the back end and the
         stored files end up in the record. A suspicious time is taken twice, and the faster
         attempt counts: what else the machine did may have slowed the other one.
         """
-        record = self._attempt(case, function)
+        record = self._attempt(case, function, target)
         if record.gate not in SUSPICIOUS:
             return record
-        again = self._attempt(case, function)
+        again = self._attempt(case, function, target)
         if again.result.estimate is None or record.result.estimate is None:
             return again
         return min(record, again, key=_median)
 
-    def _attempt(self, case: Case, function: Callable[..., object] | None) -> Record:
+    def _attempt(self, case: Case, function: Callable[..., object] | None, target: str) -> Record:
         try:
-            result = run_case(case, self.backend, function)
+            result = run_case(case, self.backend, function, self._exact)
         except GemmError as error:
             return Record(case, Result("failed", str(error)), "failed", message=str(error))
         if result.outcome != "passed":
@@ -88,13 +94,7 @@ class GemmSession:
         if result.estimate is not None:
             fraction = self._references.fraction(case, result.estimate.median)
             result = replace(result, counters={**result.counters, **fraction})
-        try:
-            return self._held_against_stored(case, result)
-        except BaselineError as error:
-            failed = self.options.baseline == "strict"
-            verdict = Verdict("withheld", notes=(str(error),))
-            message = f"{_title(case)}: {error}" if failed else ""
-            return Record(case, result, _outcome(message), "withheld", message, verdict)
+        return self._held_against_stored(case, result, self._repeat(target))
 
     def _unfinished(self, case: Case, result: Result) -> Record:
         """A case that failed or was skipped; under strict, one with a baseline must not skip."""
@@ -105,7 +105,7 @@ class GemmSession:
                 return Record(case, result, "failed", message=message)
         return Record(case, result, result.outcome, message=result.message)
 
-    def _held_against_stored(self, case: Case, result: Result) -> Record:
+    def _held_against_stored(self, case: Case, result: Result, repeat: str) -> Record:
         mode = self.options.baseline
         timed = result.estimate is not None
         if mode == "off":
@@ -115,20 +115,26 @@ class GemmSession:
             # What was disturbed would be a baseline that hides slowdowns.
             gate = "withheld" if _disturbance(result) else "stored"
             return Record(case, result, "passed", gate if timed else "", verdict=verdict)
-        messages = [self._changed_bits(case, result)]
+        messages = []
+        try:
+            messages.append(self._changed_bits(case, result, repeat))
+        except BaselineError as error:
+            # A regression stays one; otherwise nothing is said while a fact is unreadable.
+            if verdict is None or verdict.outcome != "slower":
+                verdict = Verdict("withheld", notes=(str(error),))
         if verdict and verdict.fails(strict=mode == "strict"):
-            messages.append(explain(case, result, verdict))
+            messages.append(explain(case, result, verdict, repeat))
         message = "\n".join(filter(None, messages))
         gate = verdict.outcome if verdict else ""
         return Record(case, result, _outcome(message), gate, message, verdict)
 
-    def _changed_bits(self, case: Case, result: Result) -> str:
+    def _changed_bits(self, case: Case, result: Result, repeat: str) -> str:
         """What to say where C's bits are not the stored ones, or not stored under strict."""
         fact = fact_of(case, result)
         stored = self.store.exact_digest(fact.kernel, fact.benchmark, fact.seed, fact.recipe)
         if not result.digest or stored == result.digest:
             return ""
-        accept = f"accept with: pytest -k '{case.id}' --gemm-baseline=update"
+        accept = f"accept with: {repeat} --gemm-baseline=update"
         if stored is None:
             strict = self.options.baseline == "strict"
             return f"{_title(case)}: no digest of C is stored; {accept}" if strict else ""
@@ -137,7 +143,21 @@ class GemmSession:
             f"as after another order of summation; {accept}"
         )
 
+    def _repeat(self, target: str) -> str:
+        """The command that runs just this case again."""
+        options = self.options
+        words = ["pytest", *["--gemm-bench"] * options.bench]
+        words += [f"--gemm-size={size}" for size in options.sizes]
+        words += ["--gemm-cache=cold"] * options.cold
+        return shlex.join([*words, target])
+
     def _judge(self, case: Case, result: Result) -> Verdict:
+        try:
+            return self._compared(case, result)
+        except BaselineError as error:
+            return Verdict("withheld", notes=(str(error),))
+
+    def _compared(self, case: Case, result: Result) -> Verdict:
         now = session_of(case, result, datetime.now(UTC), commit=None)
         reference = self.store.reference(now.device, now.kernel, now.benchmark)
         stored = self.store.benchmarks(now.device)

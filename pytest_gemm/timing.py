@@ -32,8 +32,8 @@ class SamplingPlan:
     After ``rounds`` allocations at least, once the median's 95 % interval is narrower than
     ``precision`` of it, or after ``cap`` seconds of sampling. A sample lasts ``least_sample``
     seconds or longer, and has ``least_launches`` or more: two on a GPU, where a single launch is
-    timed with the host's part in it. The warm-up lasts ``warmup`` seconds at least, and until times fall no
-    longer, for at most ten times as long.
+    timed with the host's part in it. The warm-up lasts ``warmup`` seconds at least, and until
+    times fall no longer, for at most ten times as long.
     """
 
     precision: float

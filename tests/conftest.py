@@ -55,7 +55,17 @@ SCRIPTED_DEVICE = """
         def conditions(self):
             return {conditions!r}
 
-    pytest_gemm.backends.open_backend = lambda kind, progress: ScriptedBackend()
+        def compile(self, program):
+            if {progress!r}:
+                self.progress({progress!r})
+            return super().compile(program)
+
+    def open_backend(kind, progress):
+        backend = ScriptedBackend()
+        backend.progress = progress
+        return backend
+
+    pytest_gemm.backends.open_backend = open_backend
 """
 
 
@@ -84,16 +94,19 @@ class Project:
         compiler: str = "g++ 12",
         per_call: str = "",
         conditions: dict[str, object] | None = None,
+        progress: str = "",
     ) -> None:
         """Set the seconds of a launch per kernel function (0.010 for others), and the device.
 
-        ``per_call`` names a function in ``kernels`` that gives them instead.
+        ``per_call`` names a function in ``kernels`` that gives them instead; ``progress`` is what
+        the back end says when it compiles.
         """
         scripted = SCRIPTED_DEVICE.format(
             root=str(Path(__file__).parent.parent),
             device=device,
             environment={"compiler": compiler},
             conditions=conditions or {},
+            progress=progress,
             per_call=per_call or f"(lambda name: {seconds!r}.get(name, 0.010))",
         )
         self.pytester.makeconftest(dedent(scripted) + dedent(kernels))
@@ -119,6 +132,8 @@ class Project:
 @pytest.fixture
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
     monkeypatch.setenv("COLUMNS", "250")
+    # Set where these tests themselves run side by side.
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     return Project(pytester)
 
 

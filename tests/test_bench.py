@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -115,6 +116,81 @@ def test_strict_fails_for_a_vanished_kernel(project: Project) -> None:
     strict = project.bench("--gemm-baseline=strict", "-k", "outer or blas")
     assert strict.ret == 1
     strict.stdout.fnmatch_lines(["*plus-16x16-float32*"])
+
+
+def test_strict_fails_for_a_vanished_problem(project: Project) -> None:
+    project.bench("--gemm-baseline=update")
+    project.script({}, kernels=KERNELS.replace('["16x16x16", "16x24x8"]', '["16x16x16"]'))
+    assert project.bench("--gemm-baseline=strict").ret == 1
+    # Other sizes are asked for: then only kernels can vanish.
+    other = project.bench("--gemm-size=8")
+    assert "is no case" not in other.stdout.str()
+
+
+def test_an_unreadable_digest_hides_no_regression(project: Project) -> None:
+    project.bench("--gemm-baseline=update")
+    path = project.path / "baselines" / "exact" / "outer.json"
+    path.write_text("{", encoding="utf-8")
+    assert project.bench().parseoutcomes() == {"passed": 5, "withheld": 2}
+    project.script({"outer": 0.013})
+    assert project.bench().parseoutcomes() == {"passed": 3, "failed": 2}
+
+
+SURPLUS = """
+    @pytest_gemm.kernel(op="add", sizes=["16x16"], deterministic=True)
+    def surplus(A, B, C):
+        np.add(A, B, out=C)
+"""
+
+
+def test_the_printed_command_accepts_its_own_case_alone(project: Project) -> None:
+    """The name of another kernel may contain this one's."""
+    project.script({}, kernels=KERNELS + SURPLUS)
+    project.bench("--gemm-baseline=update")
+    project.script({"plus": 0.02, "surplus": 0.02}, kernels=KERNELS + SURPLUS)
+    result = project.bench()
+    [accept] = [x for x in result.outlines if x.strip().startswith("accept:") and "[plus" in x]
+    pytest_, *arguments = shlex.split(accept.partition(":")[2])
+    assert pytest_ == "pytest"
+    assert project.run(*arguments).parseoutcomes() == {"passed": 1, "stored": 1}
+    project.run(*arguments)
+    assert failed_cases(project.bench()) == {"surplus-16x16-float32"}
+
+
+def test_the_printed_command_repeats_sizes(project: Project) -> None:
+    project.bench("--gemm-baseline=update", "--gemm-size=8")
+    project.script({"plus": 0.02})
+    result = project.bench("--gemm-size=8")
+    [repeat] = [x for x in result.outlines if x.strip().startswith("repeat:")]
+    assert project.run(*shlex.split(repeat.partition(":")[2])[1:]).parseoutcomes() == {"failed": 1}
+
+
+def test_a_bench_without_cases_says_what_is_missing(project: Project) -> None:
+    project.pytester.makepyfile(test_kernels="def test_other(): pass")
+    result = project.bench()
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    result.stdout.fnmatch_lines(["gemm: no test uses the fixture gemm*"])
+
+
+def test_what_the_back_end_says_is_seen_at_once(project: Project) -> None:
+    """Also inside a test, whose output is captured."""
+    project.script({}, kernels=KERNELS, progress="building something that takes long")
+    project.run().stdout.fnmatch_lines(["building something that takes long"])
+
+
+def test_a_case_of_two_tests_is_one_session(project: Project) -> None:
+    project.pytester.makepyfile(
+        test_kernels="""
+        def test_one(gemm):
+            gemm.check()
+
+        def test_two(gemm):
+            gemm.check()
+        """
+    )
+    assert project.bench("--gemm-baseline=update").parseoutcomes() == {"passed": 10, "stored": 10}
+    (path,) = (project.path / "baselines").glob("host-*/plus.json")
+    assert len(json.loads(path.read_text(encoding="utf-8"))["sessions"]) == 1
 
 
 def test_off_says_that_nothing_was_judged(project: Project) -> None:

@@ -122,12 +122,12 @@ SWEPT_CODE = "int rows = ROWS, stages = STAGES;\n" + TEMPLATE
 def test_sweep() -> None:
     spec = declare(SWEPT, SWEPT_CODE)
     host = spec.kernels("host")
-    assert [kernel.id for kernel in host] == ["k[BM:32,ROWS:1]", "k[BM:16,ROWS:1]"]
+    assert [kernel.id for kernel in host] == ["k[BM:32+ROWS:1]", "k[BM:16+ROWS:1]"]
     assert [kernel.id for kernel in spec.kernels("cuda")] == [
-        "k[BM:32,ROWS:1]",
-        "k[BM:32,ROWS:2]",
-        "k[BM:16,ROWS:1]",
-        "k[BM:16,ROWS:2]",
+        "k[BM:32+ROWS:1]",
+        "k[BM:32+ROWS:2]",
+        "k[BM:16+ROWS:1]",
+        "k[BM:16+ROWS:2]",
     ]
     kernel = host[1]
     assert kernel.params == (("BM", 16), ("BN", 8), ("ROWS", 1), ("STAGES", 2))

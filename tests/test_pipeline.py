@@ -163,6 +163,39 @@ def test_a_device_that_cannot_be_used_is_said_once_by_its_own_error() -> None:
         run(product, Missing())
 
 
+def test_the_exact_suite_is_run_once_for_all_problems_of_a_kernel() -> None:
+    known: dict[str, str] = {}
+    alone, after = Scripted(), Scripted()
+    run_case(case(), alone, product, known)
+    assert run_case(case(), after, product, known).outcome == "passed"
+    assert len(after.launched) < len(alone.launched) / 2
+
+
+def test_a_failure_of_the_exact_suite_is_remembered() -> None:
+    known: dict[str, str] = {}
+    calls = []
+
+    def wrong(A: Any, B: Any, C: Any) -> None:
+        calls.append(1)
+        C[:] = 0
+
+    first = run_case(case(), Scripted(), wrong, known)
+    count = len(calls)
+    second = run_case(case(), Scripted(), wrong, known)
+    assert first.outcome == second.outcome == "failed"
+    assert first.message == second.message
+    assert len(calls) == count
+
+
+def test_a_fault_of_the_first_launch_names_the_problem_that_ran() -> None:
+    def faulty(A: Any, B: Any, C: Any) -> None:
+        raise KernelFault("timeout", "endless")
+
+    message = run(faulty, Scripted()).message
+    assert message.startswith("product on ")
+    assert not message.startswith("product on 48x40x24")
+
+
 def test_no_memory_fails_the_case() -> None:
     result = run(product, MemoryBackendWith(1000))
     assert result.outcome == "failed"

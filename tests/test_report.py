@@ -86,7 +86,7 @@ def test_a_row_of_a_gpu_fits_with_its_name_whole() -> None:
 
 
 def test_the_table_fits_with_long_names() -> None:
-    long = "an_extraordinarily_long_kernel_name_that_nobody_should_choose[TILE_M:128,TILE_N:128]"
+    long = "an_extraordinarily_long_kernel_name_that_nobody_should_choose[TILE_M:128+TILE_N:128]"
     rows = table([record(long, gate="inconclusive", verdict=Verdict("same", change=-0.1234))])
     assert max(map(len, rows)) <= WIDTH
     assert rows[1].startswith("an_")
@@ -96,7 +96,7 @@ def test_the_table_fits_with_long_names() -> None:
 
 def test_a_failed_case_has_a_row_without_times() -> None:
     failed = Record(record().case, Result("failed", "wrong"), "failed", message="wrong")
-    assert table([failed])[1].split() == ["tiled", "4096x4096x4096", "WRONG"]
+    assert table([failed])[1].split() == ["tiled", "4096x4096x4096", "FAIL"]
 
 
 def test_a_verdict_in_words() -> None:
@@ -105,14 +105,15 @@ def test_a_verdict_in_words() -> None:
         baseline_median=0.002, sessions=4, smallest_slowdown=0.12, notes=("the source changed",),
     )  # fmt: skip
     slower = record(median=0.0026)
-    first, *details = explain(slower.case, slower.result, verdict).splitlines()
+    first, *details = explain(slower.case, slower.result, verdict, "pytest -k x").splitlines()
     assert first == (
         "tiled on 4096x4096x4096: slower by 30.0 % (2.60 ms, was 2.00 ms, fails above +10.0 %)"
     )
     text = "\n".join(details)
     assert "smallest slowdown that this baseline can see: +12.0 %" in text
     assert "the source changed" in text
-    assert "-k 'tiled-4096x4096x4096-float32' --gemm-baseline=update" in text
+    assert "repeat: pytest -k x\n" in text
+    assert text.endswith("accept: pytest -k x --gemm-baseline=update")
 
 
 def test_a_verdict_without_a_baseline_in_words() -> None:

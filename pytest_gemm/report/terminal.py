@@ -16,7 +16,7 @@ LEAST = 12
 
 _LEFT = frozenset({"kernel", "problem", "result", "verdict"})
 _SHRINKS = ("kernel", "problem")
-_RESULT = {"passed": "ok", "failed": "WRONG", "skipped": "skip"}
+_RESULT = {"passed": "ok", "failed": "FAIL", "skipped": "skip"}
 
 Row = Mapping[str, str]
 

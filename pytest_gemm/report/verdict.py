@@ -22,8 +22,8 @@ def sentence(case: Case, result: Result, verdict: Verdict) -> str:
     return f"{title}: {verdict.outcome} {change} ({times}{limit})"
 
 
-def explain(case: Case, result: Result, verdict: Verdict) -> str:
-    """The sentence, then how it was decided, how to repeat it and how to accept it."""
+def explain(case: Case, result: Result, verdict: Verdict, repeat: str) -> str:
+    """The sentence, then how it was decided, and how to repeat it (a command) and to accept it."""
     lines = [sentence(case, result, verdict)]
     if verdict.change is not None and verdict.low is not None and verdict.high is not None:
         lines.append(
@@ -40,6 +40,6 @@ def explain(case: Case, result: Result, verdict: Verdict) -> str:
         )
     if verdict.change is not None:
         lines += [f"  {note}" for note in verdict.notes]
-    lines.append(f"  repeat: pytest --gemm-bench -k '{case.id}'")
-    lines.append(f"  accept: pytest --gemm-bench -k '{case.id}' --gemm-baseline=update")
+    lines.append(f"  repeat: {repeat}")
+    lines.append(f"  accept: {repeat} --gemm-baseline=update")
     return "\n".join(lines)
