@@ -264,17 +264,12 @@ def test_copy_is_one_copy_on_the_stream():
     assert padded.items == {...: A}
 
 
-def test_cublas_writes_into_C(monkeypatch):
-    calls = []
-    cupy = SimpleNamespace(matmul=lambda A, B, out: calls.append((A, B, out)))
-    monkeypatch.setitem(sys.modules, "cupy", cupy)
-    monkeypatch.delenv("CUPY_TF32", raising=False)
-    program = reference.cublas_program()
-    assert program.parameters == ("A", "B", "C")
-    program.function("A", "B", "C")
-    assert calls == [("A", "B", "C")]
-    monkeypatch.setenv("CUPY_TF32", "1")
-    with pytest.raises(BackendError, match="CUPY_TF32 is set"):
+@pytest.mark.parametrize("name", ["CUPY_TF32", "NVIDIA_TF32_OVERRIDE"])
+def test_cublas_refuses_to_be_told_to_use_tf32(monkeypatch, name):
+    monkeypatch.setenv(name, "0")
+    assert reference.cublas_program().parameters == ("A", "B", "C", "stream")
+    monkeypatch.setenv(name, "1")
+    with pytest.raises(BackendError, match=f"{name} is set"):
         reference.cublas_program()
 
 

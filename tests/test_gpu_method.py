@@ -397,7 +397,7 @@ FIRST, SECOND = (FOLDER / "results" / f"2026-11-29-{commit}" for commit in ("c3b
                 *("Alone and after others", "Squares", "The default suite", "The swept kernel"),
             },
         ),
-        (SECOND, {"Hot and cold", "Wall time", "cuBLAS in a graph"}),
+        (SECOND, {"Hot and cold", "Wall time"}),
     ],
 )
 def test_the_tables_of_the_docs_are_those_of_the_raw_results(

@@ -89,12 +89,6 @@ class Run:
                 found["alone"].append(self.child("session", "--ways", "hot", "--cases", name))
                 self.write("sessions.json", found)
 
-    def direct(self) -> None:
-        """cuBLAS in a graph: how much of its spread comes from launches that are queued."""
-        how = ("--ways", "hot", "--cases", "sgemm 256,sgemm 1024")
-        found = [self.child("session", *how, "--seed", str(seed)) for seed in range(6)]
-        self.write("direct.json", found)
-
     def ncu(self) -> None:
         log = self.folder / "ncu.csv"
         # Through its own script: what stands before and after the child is ncu's.
@@ -193,7 +187,7 @@ def _run(command: Sequence[str], timeout: float, accepted: Sequence[int] = (0,))
     return finished.stdout
 
 
-PARTS = ("sessions", "alone", "direct", "ncu", "trace", "nvbench", "kernels")
+PARTS = ("sessions", "alone", "ncu", "trace", "nvbench", "kernels")
 
 
 def main() -> None:

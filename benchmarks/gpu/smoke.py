@@ -95,7 +95,7 @@ class Case:
         self.config = ONE
         if kernel == "cublas":
             self.executable = backend.compile(cublas_program())
-            self.arguments = [*self.matrices]
+            self.arguments = [*self.matrices, None]
         elif kernel == "empty":
             program = CudaProgram("__global__ void k(float*) {}", "kernels/x.cu", "k")
             self.executable, self.arguments = backend.compile(program), self.matrices[:1]
@@ -128,7 +128,7 @@ class Case:
 def figures(case: Case, way: str, launches: int, samples: int = 30) -> str:
     case.time()
     habits = case.backend._timer._habits
-    habits[case.executable].capturable = way != "queued" and case.kernel != "cublas"
+    habits[case.executable].capturable = way != "queued"
     blocker = case.backend._timer._blocker
     filling, blocker.size = blocker.size, ONE if way == "graph, 1 block" else blocker.size
     if way == "each":
@@ -501,9 +501,7 @@ def figure_table(backend: CudaBackend) -> None:
         launches = 20 if size < 4096 else 4
         try:
             row = [
-                "cannot be captured"
-                if way.startswith("graph") and kernel == "cublas"
-                else figures(case, way, launches)
+                figures(case, way, launches)
                 for way in ("each", "graph", "graph, 1 block", "queued", "cold")
             ]
         except GemmError as error:
@@ -543,15 +541,12 @@ def main() -> int:
     compile_checks(backend, memory)
     limit_checks(backend, memory)
     stream_checks(backend, memory)
-    cublas = Case(backend, "cublas", 256, 256, 256)
-    check(
-        "cuBLAS is queued, not captured",
-        lambda: cublas.time(20) > 0 and not backend.is_captured(cublas.executable),
-    )
     tiled = Case(backend, "tiled", 256, 256, 256)
-    check(
-        "kernels are captured", lambda: tiled.time(20) > 0 and backend.is_captured(tiled.executable)
-    )
+    for case in (tiled, *(Case(backend, kernel, 256, 256, 256) for kernel in ("cublas", "copy"))):
+        check(
+            f"{case.kernel} is captured",
+            lambda case=case: case.time(20) > 0 and backend.is_captured(case.executable),
+        )
     check("cold is slower than hot", lambda: tiled.time(20, cold=True) > tiled.time(20))
     check("right after many launches", tiled.verify)
     print(f"-- checks: {time.perf_counter() - started:.1f} s")

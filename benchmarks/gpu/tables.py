@@ -367,8 +367,6 @@ def tables(folder: Path, names: Sequence[str]) -> dict[str, str]:
     if sessions:
         found["Hot and cold"] = session_table(sessions, names)
         found["Wall time"] = wall_table(sessions, nvbench)
-    if direct := read("direct.json"):
-        found["cuBLAS in a graph"] = session_table(direct, ["sgemm 256", "sgemm 1024"])
     if sessions and nvbench:
         found["Cold beside NVBench"] = cold_table(sessions, nvbench, names)
     ncu, trace = folder / "ncu.csv", read("trace.json")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from typing import Any
 
 from pytest_gemm.backends.base import PythonProgram
+from pytest_gemm.backends.cuda.cublas import load_cublas
 from pytest_gemm.errors import BackendError
 
 
@@ -15,10 +17,11 @@ def copy_program() -> PythonProgram:
 
 
 def cublas_program() -> PythonProgram:
-    """``C = A B`` by cuBLAS in float32. Raises BackendError where CuPy was told to use TF32."""
-    if os.environ.get("CUPY_TF32", "0") not in ("", "0"):
-        raise BackendError("CUPY_TF32 is set: cuBLAS would not compute in float32; unset it")
-    return PythonProgram(_matmul, ("A", "B", "C"))
+    """``C = A B`` by cuBLAS in float32. Raises BackendError where TF32 was asked for."""
+    for name in ("CUPY_TF32", "NVIDIA_TF32_OVERRIDE"):
+        if os.environ.get(name, "0") not in ("", "0"):
+            raise BackendError(f"{name} is set: cuBLAS would not compute in float32; unset it")
+    return PythonProgram(_multiply, ("A", "B", "C", "stream"))
 
 
 def _copy(A: Any, C: Any, stream: Any) -> None:
@@ -28,7 +31,8 @@ def _copy(A: Any, C: Any, stream: Any) -> None:
         C[...] = A
 
 
-def _matmul(A: Any, B: Any, C: Any) -> None:
-    from importlib import import_module
-
-    import_module("cupy").matmul(A, B, out=C)
+def _multiply(A: Any, B: Any, C: Any, stream: Any) -> None:
+    if cublas := load_cublas(A.device.id):
+        cublas.multiply(A, B, C, stream.ptr)
+    else:  # right, but CuPy lets nothing of cuBLAS be captured
+        import_module("cupy").matmul(A, B, out=C)
