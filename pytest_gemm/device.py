@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from copy import copy
 from dataclasses import dataclass
 from typing import Self, TypeVar
 
@@ -79,37 +80,57 @@ class Workspace:
     def __init__(self, backend: Backend, problem: Problem, *, guard: int | None = None) -> None:
         self.backend = backend
         self.problem = problem
-        self._guard = guard
-        self._regions: dict[str, _Region] = {}
+        self._regions = {
+            name: _Region(name, rows, columns, problem.ld(name), guard)
+            for name, (rows, columns) in problem.shapes.items()
+        }
+        self._matrices: dict[str, Matrix] = {}
         self._memory = ExitStack()
 
     def __enter__(self) -> Self:
         with ExitStack() as memory:
-            for name, (rows, columns) in self.problem.shapes.items():
-                region = _Region(name, rows, columns, self.problem.ld(name), self._guard)
-                region.matrix = memory.enter_context(_allocated(self.backend, region))
-                self._regions[name] = region
+            for name, region in self._regions.items():
+                self._matrices[name] = memory.enter_context(_allocated(self.backend, region))
             self._memory = memory.pop_all()
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._memory.close()
 
+    @property
+    def nbytes(self) -> int:
+        """What the matrices take, with their guards."""
+        return sum(region.image.nbytes for region in self._regions.values())
+
+    def elsewhere(self) -> Workspace:
+        """Another workspace that shares what was put, and has no memory yet."""
+        other = copy(self)
+        other._matrices, other._memory = {}, ExitStack()
+        return other
+
     def load(self, operands: Operands) -> None:
         """Upload A, B and C, and renew every guard."""
+        self.put(operands)
+        self.upload()
+
+    def put(self, operands: Operands) -> None:
+        """Set what the next ``upload`` will bring; needs no memory on the device."""
         for name, region in self._regions.items():
             region.put(getattr(operands, name))
-            self._upload(region)
+
+    def upload(self) -> None:
+        """Upload what was put, and renew every guard."""
+        for name in self._regions:
+            self._upload(name)
 
     def fill(self, value: float | Float32) -> None:
         """Set every element of C, and renew its guards; NaN is stored as ``NAN_BITS``."""
-        region = self._regions["C"]
-        region.put(NAN if np.isscalar(value) and np.isnan(value) else value)
-        self._upload(region)
+        self._regions["C"].put(NAN if np.isscalar(value) and np.isnan(value) else value)
+        self._upload("C")
 
     def matrix(self, name: str) -> Matrix:
         """A, B or C as a launch argument."""
-        return self._regions[name].matrix
+        return self._matrices[name]
 
     def read(self, name: str = "C") -> Float32:
         """Download a matrix: a contiguous copy."""
@@ -119,14 +140,15 @@ class Workspace:
         """Every change outside C since the last upload, NaNs compared bit by bit."""
         found: list[Violation] = []
         for name, region in self._regions.items():
-            now = self.backend.download(region.matrix.buffer).view(np.uint32)
+            now = self.backend.download(self._matrices[name].buffer).view(np.uint32)
             if name == "C":
                 region.contents[...] = region.inside(now)
             found += region.changes(now)
         return tuple(found)
 
-    def _upload(self, region: _Region) -> None:
-        self.backend.upload(region.matrix.buffer, region.image.view(np.uint8))
+    def _upload(self, name: str) -> None:
+        image = self._regions[name].image.view(np.uint8)
+        self.backend.upload(self._matrices[name].buffer, image)
 
 
 class DeviceMemory:
@@ -181,8 +203,6 @@ def read_matrix(backend: Backend, matrix: Matrix) -> Float32:
 
 class _Region:
     """A matrix's place in its buffer, and the bits that the whole buffer should hold."""
-
-    matrix: Matrix
 
     def __init__(self, name: str, rows: int, columns: int, ld: int, guard: int | None) -> None:
         if guard is None:

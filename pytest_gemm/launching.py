@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import random
+from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from random import Random
 
 from pytest_gemm.backends.base import (
     Argument,
@@ -22,10 +23,13 @@ from pytest_gemm.errors import KernelFault
 from pytest_gemm.kernelspec import BUFFERS, Kernel
 from pytest_gemm.matrices import Operands
 from pytest_gemm.problem import Problem
-from pytest_gemm.timing import TimeLaunches
+from pytest_gemm.timing import Place, TimeLaunches
 
-MOST_PADDING = 4096
-"""Operands are placed anew behind up to so many times ``ALIGNMENT`` bytes."""
+LEAST_PADDING, MOST_PADDING = 2**21, 2**23
+"""Bytes that are left between one place and the next: a GPU maps memory in pages of 2 MiB."""
+
+MOST_HELD = 2**26
+"""Bytes that earlier places may take: more would not be elsewhere any better."""
 
 
 @dataclass(frozen=True)
@@ -38,15 +42,18 @@ class Launcher:
     timeout: float
     cold: bool = False
 
+    def arguments(self, workspace: Workspace) -> list[Argument]:
+        """What a launch is given. Raises SpecError."""
+        values = self.kernel.arguments(workspace.problem)
+        return [_argument(workspace, value) for value in values]
+
     def once(self, workspace: Workspace) -> None:
         self.time(workspace, 1)
 
     def time(self, workspace: Workspace, launches: int) -> float:
         """Seconds of that many launches. Raises SpecError, KernelFault, CompileError."""
         problem = workspace.problem
-        arguments: list[Argument] = [
-            _argument(workspace, value) for value in self.kernel.arguments(problem)
-        ]
+        arguments = self.arguments(workspace)
         try:
             return self.backend.time(
                 self.executable,
@@ -60,21 +67,35 @@ class Launcher:
             raise fault.titled(f"{self.kernel.id} on {problem.id}") from fault
 
 
-def placements(
-    launcher: Launcher, problem: Problem, data: Operands, seed: int
-) -> Callable[[], AbstractContextManager[TimeLaunches]]:
-    """Operands at another place of the memory each time, the same places in every run."""
-    paddings = random.Random(seed)
+@contextmanager
+def placements(launcher: Launcher, problem: Problem, data: Operands, seed: int) -> Iterator[Place]:
+    """Operands at another place of the memory at each call, the same places in every run.
 
-    @contextmanager
-    def place() -> Iterator[TimeLaunches]:
-        with (
-            _padding(launcher.backend, ALIGNMENT * paddings.randint(1, MOST_PADDING)),
-            loaded(launcher.backend, problem, data) as workspace,
-        ):
-            yield partial(launcher.time, workspace)
+    Earlier places stay taken for a while, as an allocator likes to give again what was freed last.
+    At the end all is freed.
+    """
+    random = Random(seed)
+    contents = Workspace(launcher.backend, problem)
+    contents.put(data)
+    held: deque[tuple[int, ExitStack]] = deque()
 
-    return place
+    with ExitStack() as everything:
+
+        def place() -> TimeLaunches:
+            padding = ALIGNMENT * random.randint(
+                LEAST_PADDING // ALIGNMENT, MOST_PADDING // ALIGNMENT
+            )
+            nbytes = padding + contents.nbytes
+            while held and nbytes + sum(taken for taken, _ in held) > MOST_HELD:
+                held.popleft()[1].close()
+            memory = everything.enter_context(ExitStack())
+            memory.enter_context(_padding(launcher.backend, padding))
+            workspace = memory.enter_context(contents.elsewhere())
+            workspace.upload()
+            held.append((nbytes, memory))
+            return partial(launcher.time, workspace)
+
+        yield place
 
 
 @contextmanager

@@ -14,8 +14,8 @@ from pytest_gemm.stats import relative_width
 TimeLaunches = Callable[[int], float]
 """Launch that many times and return the seconds of them all (``Backend.time``, bound)."""
 
-Allocate = Callable[[], AbstractContextManager[TimeLaunches]]
-"""Place the operands anew, and give the function that times launches on them."""
+Place = Callable[[], TimeLaunches]
+"""Put the operands elsewhere, and give the function that times launches on them there."""
 
 ROUND = 8
 """Samples in one allocation: where the operands lie moves the time more than anything else does
@@ -68,23 +68,29 @@ class Samples:
 
 
 def take_samples(
-    allocate: Allocate, plan: SamplingPlan, clock: Callable[[], float] = time.perf_counter
+    placements: AbstractContextManager[Place],
+    plan: SamplingPlan,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Samples:
     """Warm up, choose the launches of a sample, then sample round by round until the plan is met.
 
-    One round is always finished. Raises BackendError for a time that cannot be true (zero,
-    negative, NaN, infinite).
+    One round is always finished; whatever was placed is given back at the end. Raises BackendError
+    for a time that cannot be true (zero, negative, NaN, infinite).
     """
-    with allocate() as time_launches:
-        launches = _warm_up(time_launches, plan, clock)
+    with placements as place:
+        return _sample(place, plan, clock)
+
+
+def _sample(place: Place, plan: SamplingPlan, clock: Callable[[], float]) -> Samples:
+    launches = _warm_up(place(), plan, clock)
     seconds: list[float] = []
     spent, rounds, cap = 0.0, 0, plan.cap
     while rounds == 0 or spent < cap:
-        with allocate() as time_launches:
-            _seconds(time_launches, launches)
-            start = clock()
-            seconds += [_seconds(time_launches, launches) for _ in range(ROUND)]
-            spent += clock() - start
+        time_launches = place()
+        _seconds(time_launches, launches)
+        start = clock()
+        seconds += [_seconds(time_launches, launches) for _ in range(ROUND)]
+        spent += clock() - start
         rounds += 1
         if rounds == 1 and min(seconds) > LONG:
             cap *= LONG_CAP

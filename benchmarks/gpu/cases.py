@@ -1,6 +1,6 @@
 """The nine cases of the method's measurements, ready to be launched, on the CPU too.
 
-cuBLAS stands for launches that cannot be captured in a graph; the kernels are the shipped ones.
+The shipped kernels, and cuBLAS as the references have it.
 """
 
 from __future__ import annotations
@@ -52,14 +52,11 @@ class Prepared:
     @contextmanager
     def queueing(self) -> Iterator[Callable[[], None]]:
         """A callable that queues one launch on a CUDA back end's stream, and does not wait."""
-        kernel, problem = self.launcher.kernel, self.problem
-        with loaded(self.launcher.backend, problem, self.data) as workspace:
-            arguments = [
-                workspace.matrix(value) if value in ("A", "B", "C") else value
-                for value in kernel.arguments(problem)
-            ]
-            executable: Any = self.launcher.executable
-            yield executable.prepare(LaunchConfig(*kernel.launch(problem)), arguments)
+        launcher, problem = self.launcher, self.problem
+        executable: Any = launcher.executable
+        config = LaunchConfig(*launcher.kernel.launch(problem))
+        with loaded(launcher.backend, problem, self.data) as workspace:
+            yield executable.prepare(config, launcher.arguments(workspace))
 
 
 def prepare(backend: Backend, names: Sequence[str], most: int | None = None) -> list[Prepared]:
@@ -81,19 +78,15 @@ def _prepare(backend: Backend, name: str, most: int | None) -> Prepared:
 
 
 def _kernel(kind: str, name: str) -> tuple[Kernel, Callable[..., object] | None]:
-    if name not in ("cublas", "sgemm"):
+    if name != "cublas":
         return next(k for k in _registry().kernels(kind) if k.id == name), None
-    program = _library(kind, name)
+    program = _library(kind)
     return Kernel(name, op="gemm", args=program.parameters, callable=name), program.function
 
 
-def _library(kind: str, name: str) -> PythonProgram:
+def _library(kind: str) -> PythonProgram:
     if kind != "cuda":
         return PythonProgram(_matmul, ("A", "B", "C"))
-    if name == "sgemm":
-        from sgemm import sgemm_program
-
-        return sgemm_program()
     from pytest_gemm.backends.cuda.reference import cublas_program
 
     return cublas_program()
