@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pytest_gemm.errors import ConfigError
 
@@ -69,28 +69,6 @@ INI_KEYS: tuple[tuple[str, str, Any, str], ...] = (
 )
 
 
-class Options(NamedTuple):
-    """What the user asked for. ``margin`` is a fraction, or None for the device's default.
-
-    A named tuple, since a dataclass takes 2 ms to make, in every pytest run.
-    """
-
-    root: Path
-    bench: bool
-    device: str
-    sizes: tuple[str, ...]
-    baseline: str
-    cold: bool
-    report: Path | None
-    kernels: tuple[Path, ...]
-    modules: tuple[str, ...]
-    baselines: Path
-    seed: int
-    time_cap: float
-    margin: float | None
-    launch_timeout: float
-
-
 def declare(parser: pytest.Parser) -> None:
     """Declare every option and ini key."""
     group = parser.getgroup("gemm", "CUDA matrix kernels (pytest-gemm)")
@@ -100,31 +78,38 @@ def declare(parser: pytest.Parser) -> None:
         parser.addini(name, text, type=kind, default=default)  # type: ignore[arg-type]
 
 
-def read(config: pytest.Config) -> Options:
-    """Collect them into one value. Raises ConfigError naming the option that cannot be used."""
-    root = config.rootpath
-    if config.getoption("gemm_bench") and _is_distributed(config):
-        raise ConfigError("--gemm-bench: cases that run side by side cannot be timed; use -n 0")
-    kernels = tuple(config.getini("gemm_kernels"))
-    if not kernels and (root / "kernels").is_dir():
-        kernels = (root / "kernels",)
-    margin = config.getini("gemm_margin")
-    return Options(
-        root=root,
-        bench=config.getoption("gemm_bench"),
-        device=config.getoption("gemm_device"),
-        sizes=tuple(_size(text) for text in config.getoption("gemm_size") or ()),
-        baseline=config.getoption("gemm_baseline"),
-        cold=config.getoption("gemm_cache") == "cold",
-        report=_report_path(config.getoption("gemm_report"), config.invocation_params.dir),
-        kernels=kernels,
-        modules=tuple(config.getini("gemm_modules")),
-        baselines=root / config.getini("gemm_baselines"),
-        seed=int(_number("gemm_seed", config.getini("gemm_seed"), 0, whole=True)),
-        time_cap=_number("gemm_time_cap", config.getini("gemm_time_cap"), 0.001),
-        margin=_number("gemm_margin", margin, 0) / 100 if margin else None,
-        launch_timeout=_number("gemm_launch_timeout", config.getini("gemm_launch_timeout"), 0.01),
-    )
+class Options:
+    """What the user asked for, read once.
+
+    A plain class: a dataclass or named tuple takes longer to make than all the rest of the plugin,
+    in everybody's runs.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        """Read every option and ini key. Raises ConfigError naming the one that cannot be used."""
+        option, ini = config.getoption, config.getini
+        root = config.rootpath
+        kernels = tuple(ini("gemm_kernels"))
+        if not kernels and (root / "kernels").is_dir():
+            kernels = (root / "kernels",)
+        margin = ini("gemm_margin")
+        self.root: Path = root
+        self.bench: bool = option("gemm_bench")
+        self.device: str = option("gemm_device")
+        self.sizes: tuple[str, ...] = tuple(map(_size, option("gemm_size") or ()))
+        self.baseline: str = option("gemm_baseline")
+        self.cold: bool = option("gemm_cache") == "cold"
+        self.report = _report_path(option("gemm_report"), config.invocation_params.dir)
+        self.kernels: tuple[Path, ...] = kernels
+        self.modules: tuple[str, ...] = tuple(ini("gemm_modules"))
+        self.baselines: Path = root / ini("gemm_baselines")
+        self.seed = int(_number("gemm_seed", ini("gemm_seed"), 0, whole=True))
+        self.time_cap = _number("gemm_time_cap", ini("gemm_time_cap"), 0.001)
+        # A fraction, or None for the device's default.
+        self.margin = _number("gemm_margin", margin, 0) / 100 if margin else None
+        self.launch_timeout = _number("gemm_launch_timeout", ini("gemm_launch_timeout"), 0.01)
+        if self.bench and _is_distributed(config):
+            raise ConfigError("--gemm-bench: cases that run side by side cannot be timed; use -n 0")
 
 
 def _is_distributed(config: pytest.Config) -> bool:

@@ -20,19 +20,20 @@ import pytest
 
 from pytest_gemm import options
 from pytest_gemm.errors import ConfigError
-from pytest_gemm.recorder import RECORD, Recorder, is_case
 
 if TYPE_CHECKING:
     from pytest_gemm.collection import Collection, Collector
     from pytest_gemm.device import DeviceMemory
     from pytest_gemm.fixture import GemmCase
     from pytest_gemm.matrices import Operands
+    from pytest_gemm.recorder import Recorder
     from pytest_gemm.registry import Registry
     from pytest_gemm.session import GemmSession
 
 OPTIONS = pytest.StashKey[options.Options]()
 COLLECTOR = pytest.StashKey["Collector"]()
 SESSION = pytest.StashKey["GemmSession"]()
+RECORDER = pytest.StashKey["Recorder"]()
 
 NO_KERNELS = (
     "no kernels found: put .cu files with front matter into kernels/, name their folders in the "
@@ -57,12 +58,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "gemm: a matrix kernel on a problem (pytest-gemm)")
     with _config_error_as(pytest.UsageError):
-        config.stash[OPTIONS] = chosen = options.read(config)
+        config.stash[OPTIONS] = chosen = options.Options(config)
         if chosen.device == "cuda" or chosen.cold:
             from pytest_gemm.backends.choice import choose_backend
 
             choose_backend(chosen.device, cold=chosen.cold)
-    config.pluginmanager.register(Recorder(chosen), Recorder.__name__)
+    if config.getoption("dist", "no") != "no":
+        # The process that gathers xdist's reports collects nothing itself.
+        _recorder_of(config)
 
 
 # Kernels become cases, and cases become the parameters of tests that use ``gemm``.
@@ -100,6 +103,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         import random
 
         from pytest_gemm import publish
+        from pytest_gemm.recorder import is_case
 
         publish.announce(config, filter(is_case, items))
         config.hook.pytest_deselected(items=[item for item in items if not is_case(item)])
@@ -111,11 +115,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_report_collectionfinish(
     config: pytest.Config, items: Sequence[pytest.Item]
 ) -> list[str]:
-    if config.getoption("collectonly"):
+    bench = config.stash[OPTIONS].bench
+    if config.getoption("collectonly") or not (bench or COLLECTOR in config.stash):
         return []
+    from pytest_gemm.recorder import is_case
+
     if any(map(is_case, items)):
         return _session_of(config).header()
-    return [NO_TEST] if config.stash[OPTIONS].bench else []
+    return [NO_TEST] if bench else []
 
 
 # Fixtures
@@ -128,6 +135,7 @@ def gemm(request: pytest.FixtureRequest) -> GemmCase:
     A test that uses it is parametrized over the project's kernels and their problems.
     """
     from pytest_gemm.fixture import GemmCase
+    from pytest_gemm.recorder import RECORD
 
     # Left from an earlier attempt, where another plugin runs tests again.
     if RECORD in request.node.stash:
@@ -187,13 +195,12 @@ def _project(config: pytest.Config) -> Collection:
             config.hook.pytest_collectreport(report=_collect_error(error.path, str(error)))
         if not (project.cases or project.registry.errors):
             raise ConfigError(NO_KERNELS)
-        recorder = config.pluginmanager.get_plugin(Recorder.__name__)
-        assert isinstance(recorder, Recorder)
-        recorder.cases = project.cases.keys()
+        _recorder_of(config).cases = project.cases.keys()
     return project
 
 
 def _file(file: CudaFile) -> Collection:
+    _recorder_of(file.config)
     collection = _collector_of(file.config).file(file.path)
     for error in collection.registry.errors:
         raise ConfigError(str(error))
@@ -208,6 +215,15 @@ def _collector_of(config: pytest.Config) -> Collector:
         modules += map(_import, config.stash[OPTIONS].modules)
         config.stash[COLLECTOR] = Collector(config.stash[OPTIONS], modules)
     return config.stash[COLLECTOR]
+
+
+def _recorder_of(config: pytest.Config) -> Recorder:
+    if RECORDER not in config.stash:
+        from pytest_gemm.recorder import Recorder
+
+        config.stash[RECORDER] = Recorder(config.stash[OPTIONS])
+        config.pluginmanager.register(config.stash[RECORDER])
+    return config.stash[RECORDER]
 
 
 def _session_of(config: pytest.Config) -> GemmSession:
