@@ -53,3 +53,8 @@ def test_every_link_of_the_docs_leads_somewhere() -> None:
     for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
             assert (path.parent / target).exists(), f"{path.name}: {target}"
+
+
+def test_no_placeholder_is_left() -> None:
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+        assert not re.search(r"^(TABLE|TODO|FIXME|XXX)$", path.read_text("utf-8"), re.MULTILINE)
