@@ -10,7 +10,7 @@ import pytest
 
 from pytest_gemm.backends.base import LaunchConfig, Matrix
 from pytest_gemm.backends.cuda import cublas, reference
-from pytest_gemm.backends.cuda.cublas import WORKSPACE, Cublas, load_cublas
+from pytest_gemm.backends.cuda.cublas import PLACES, WORKSPACE, Cublas, load_cublas
 from pytest_gemm.errors import BackendError
 from tests.fake_cupy import FakeCuda
 
@@ -67,11 +67,16 @@ def nothing_is_remembered(monkeypatch):
 def cupy(monkeypatch):
     """A CuPy whose cuBLAS can be loaded from ``cupy.library``."""
     calls = []
-    module = SimpleNamespace(calls=calls, library=Library())
+    module = SimpleNamespace(calls=calls, library=Library(), allocated=[])
+
+    def allocate(nbytes):
+        module.allocated.append(nbytes)
+        return SimpleNamespace(ptr=SCRATCH)
+
     module.matmul = lambda A, B, out: calls.append((A, B, out))
     module.cuda = SimpleNamespace(
         runtime=SimpleNamespace(runtimeGetVersion=lambda: 13010),
-        Memory=lambda nbytes: SimpleNamespace(ptr=SCRATCH, size=nbytes),
+        Memory=allocate,
     )
     device = SimpleNamespace(get_cublas_handle=lambda: calls.append("loaded"))
 
@@ -117,6 +122,20 @@ def test_it_computes_in_float32_with_scratch_memory_of_its_own():
     assert names[-3:] == ["cublasSetStream_v2", "cublasSetWorkspace_v2", "cublasSgemm_v2"]
     given = [plain(a) for a in library.named("cublasSetWorkspace_v2")[0]]
     assert given == [HANDLE, SCRATCH, WORKSPACE]
+
+
+def test_the_scratch_memory_lies_elsewhere_for_every_new_c(cupy):
+    program = reference.cublas_program()
+    addresses = [*range(0, 4000 * PLACES, 4000), 0, 4000]
+    for address in addresses:
+        array = Array(address, 4, 4, 4)
+        program.function(array, array, array, SimpleNamespace(ptr=9))
+    used = [plain(memory) for _, memory, _ in cupy.library.named("cublasSetWorkspace_v2")]
+    assert len(set(used)) == PLACES
+    assert used[PLACES:] == used[:2]  # what was captured with it is replayed with it
+    assert min(used) == SCRATCH
+    assert max(used) + WORKSPACE <= SCRATCH + cupy.allocated[0]
+    assert len(cupy.allocated) == 1
 
 
 def test_a_status_is_an_error():

@@ -12,6 +12,9 @@ from pytest_gemm.errors import BackendError
 WORKSPACE = 2**25
 """Bytes of scratch memory: what NVIDIA recommends for Hopper, and more than older GPUs use."""
 
+PLACES, PAGE = 16, 2**21
+"""Where the scratch memory of a launch may begin: a page further for each new C."""
+
 _NOT_TRANSPOSED = 0
 _DEFAULT_MATH = 0  # float32; tensor cores would have to be asked for
 _ONE, _ZERO = ctypes.c_float(1), ctypes.c_float(0)
@@ -20,13 +23,15 @@ _ONE, _ZERO = ctypes.c_float(1), ctypes.c_float(0)
 class Cublas:
     """A handle of the library on the current device.
 
-    ``library`` has C functions that return a status; ``workspace`` is ``WORKSPACE`` bytes of the
-    device's memory, as CuPy's ``Memory``: without, captured launches would allocate some.
+    ``library`` has C functions that return a status; ``memory`` is ``WORKSPACE + PLACES * PAGE``
+    bytes on the device, as CuPy's ``Memory``. Without scratch memory of our own, captured launches
+    would allocate some; at one place only, it would give each process a time of its own.
     """
 
-    def __init__(self, library: Any, workspace: Any) -> None:
+    def __init__(self, library: Any, memory: Any) -> None:
         self._library = library
-        self._workspace = workspace
+        self._memory = memory
+        self._places: dict[int, int] = {}
         self._handle = ctypes.c_void_p()
         self._call("cublasCreate_v2", ctypes.byref(self._handle))
         self._call("cublasSetMathMode", self._handle, _DEFAULT_MATH)
@@ -38,8 +43,10 @@ class Cublas:
         """
         # A new stream takes the workspace away, so that comes second.
         self._call("cublasSetStream_v2", self._handle, ctypes.c_void_p(stream))
-        memory, size = ctypes.c_void_p(self._workspace.ptr), ctypes.c_size_t(WORKSPACE)
-        self._call("cublasSetWorkspace_v2", self._handle, memory, size)
+        place = self._places.setdefault(C.data.ptr, len(self._places) % PLACES)
+        scratch = ctypes.c_void_p(self._memory.ptr + place * PAGE)
+        size = ctypes.c_size_t(WORKSPACE)
+        self._call("cublasSetWorkspace_v2", self._handle, scratch, size)
         (M, K), N = A.shape, B.shape[1]
         lda, ldb, ldc = (array.strides[0] // array.itemsize for array in (A, B, C))
         a, b, c = (ctypes.c_void_p(array.data.ptr) for array in (A, B, C))
@@ -67,4 +74,4 @@ def load_cublas(device: int) -> Cublas | None:
         library = ctypes.CDLL(f"libcublas.so.{cuda.runtime.runtimeGetVersion() // 1000}")
     except (ImportError, OSError):
         return None
-    return Cublas(library, cuda.Memory(WORKSPACE))
+    return Cublas(library, cuda.Memory(WORKSPACE + PLACES * PAGE))
