@@ -57,7 +57,7 @@ class Array:
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_remembered(monkeypatch):
+def nothing_is_remembered():
     load_cublas.cache_clear()
     yield
     load_cublas.cache_clear()

@@ -384,7 +384,7 @@ def test_the_nine_are_the_shipped_kernels_and_cublas() -> None:
 
 # The docs
 
-FIRST, SECOND = (FOLDER / "results" / f"2026-11-29-{commit}" for commit in ("c3be297", "eabc5b1"))
+FIRST, SECOND = (FOLDER / "results" / f"2026-11-29-{commit}" for commit in ("cf3c8a9", "a855f6a"))
 
 
 @pytest.mark.parametrize(
