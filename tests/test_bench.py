@@ -149,7 +149,7 @@ def test_the_printed_command_accepts_its_own_case_alone(project: Project) -> Non
     project.bench("--gemm-baseline=update")
     project.script({"plus": 0.02, "surplus": 0.02}, kernels=KERNELS + SURPLUS)
     result = project.bench()
-    [accept] = [x for x in result.outlines if x.strip().startswith("accept:") and "[plus" in x]
+    accept, *_ = [x for x in result.outlines if x.strip().startswith("accept:") and "[plus" in x]
     pytest_, *arguments = shlex.split(accept.partition(":")[2])
     assert pytest_ == "pytest"
     assert project.run(*arguments).parseoutcomes() == {"passed": 1, "stored": 1}
@@ -161,7 +161,7 @@ def test_the_printed_command_repeats_sizes(project: Project) -> None:
     project.bench("--gemm-baseline=update", "--gemm-size=8")
     project.script({"plus": 0.02})
     result = project.bench("--gemm-size=8")
-    [repeat] = [x for x in result.outlines if x.strip().startswith("repeat:")]
+    repeat, *_ = [x for x in result.outlines if x.strip().startswith("repeat:")]
     assert project.run(*shlex.split(repeat.partition(":")[2])[1:]).parseoutcomes() == {"failed": 1}
 
 
