@@ -89,7 +89,7 @@ def _remarks(timed: Sequence[Record]) -> list[str]:
         lines += [f"new: {reason}" for reason in sorted(reasons)]
         lines.append(f"{gates['new']} new: store them with: {UPDATE}")
     if gates["ungated"]:
-        lines.append(f"{gates['ungated']} ungated: --gemm-baseline=off compares nothing")
+        lines.append(f"{gates['ungated']} ungated: nothing was compared or stored")
     return lines
 
 
