@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pytest_gemm.errors import ConfigError
-
-if TYPE_CHECKING:
-    import pytest
+import pytest
 
 DEVICES = ("auto", "host", "cuda")
 BASELINE_MODES = ("auto", "strict", "update", "off")
 
-OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
+DECLARED: tuple[tuple[str, dict[str, Any]], ...] = (
     (
         "--gemm-bench",
         {"action": "store_true", "help": "time and judge the kernels; run nothing else"},
@@ -72,7 +69,7 @@ INI_KEYS: tuple[tuple[str, str, Any, str], ...] = (
 def declare(parser: pytest.Parser) -> None:
     """Declare every option and ini key."""
     group = parser.getgroup("gemm", "CUDA matrix kernels (pytest-gemm)")
-    for flag, settings in OPTIONS:
+    for flag, settings in DECLARED:
         group.addoption(flag, **settings)
     for name, kind, default, text in INI_KEYS:
         parser.addini(name, text, type=kind, default=default)  # type: ignore[arg-type]
@@ -86,7 +83,7 @@ class Options:
     """
 
     def __init__(self, config: pytest.Config) -> None:
-        """Read every option and ini key. Raises ConfigError naming the one that cannot be used."""
+        """Read every option and ini key. Raises UsageError naming the one that cannot be used."""
         option, ini = config.getoption, config.getini
         root = config.rootpath
         kernels = tuple(ini("gemm_kernels"))
@@ -109,7 +106,25 @@ class Options:
         self.margin = _number("gemm_margin", margin, 0) / 100 if margin else None
         self.launch_timeout = _number("gemm_launch_timeout", ini("gemm_launch_timeout"), 0.01)
         if self.bench and _is_distributed(config):
-            raise ConfigError("--gemm-bench: cases that run side by side cannot be timed; use -n 0")
+            raise pytest.UsageError(
+                "--gemm-bench: cases that run side by side cannot be timed; use -n 0"
+            )
+        if self.device == "cuda" or self.cold:
+            _check_device(self.device, cold=self.cold)
+
+
+OPTIONS = pytest.StashKey[Options]()
+"""Where they are kept in a config's stash."""
+
+
+def _check_device(device: str, *, cold: bool) -> None:
+    from pytest_gemm.backends.choice import choose_backend
+    from pytest_gemm.errors import ConfigError
+
+    try:
+        choose_backend(device, cold=cold)
+    except ConfigError as error:
+        raise pytest.UsageError(str(error)) from None
 
 
 def _is_distributed(config: pytest.Config) -> bool:
@@ -124,17 +139,18 @@ def _number(name: str, text: str, least: float, *, whole: bool = False) -> float
         value = float("nan")
     if not least <= value < 2**53:
         kind = "a whole number" if whole else "a number"
-        raise ConfigError(f"{name} = {text!r} is not {kind} of at least {least:g}")
+        raise pytest.UsageError(f"{name} = {text!r} is not {kind} of at least {least:g}")
     return value
 
 
 def _size(text: str) -> str:
+    from pytest_gemm.errors import ConfigError
     from pytest_gemm.problem import Problem
 
     try:
         Problem.parse(text)
     except ConfigError as error:
-        raise ConfigError(f"--gemm-size={text}: {error}") from None
+        raise pytest.UsageError(f"--gemm-size={text}: {error}") from None
     return text
 
 
@@ -143,7 +159,9 @@ def _report_path(text: str | None, folder: Path) -> Path | None:
         return None
     path = folder / text
     if path.suffix != ".json":
-        raise ConfigError(f"--gemm-report={text}: the file's name must end in .json")
+        raise pytest.UsageError(f"--gemm-report={text}: the file's name must end in .json")
     if not os.access(path.parent, os.W_OK):
-        raise ConfigError(f"--gemm-report={text}: the folder {path.parent} cannot be written to")
+        raise pytest.UsageError(
+            f"--gemm-report={text}: the folder {path.parent} cannot be written to"
+        )
     return path

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gemm.options import INI_KEYS, OPTIONS
+from pytest_gemm.options import DECLARED, INI_KEYS
 from tests.conftest import KERNELS, Project
 
 ROOT = Path(__file__).parent.parent
@@ -22,7 +22,7 @@ def code_blocks(text: str, language: str) -> list[str]:
 def test_every_option_and_key_is_documented_and_no_other() -> None:
     rows = re.findall(r"^\| `(-*\w[\w-]*)`", RUNNING, flags=re.MULTILINE)
     documented = {name for name in rows if name.startswith(("--gemm", "gemm_"))}
-    assert documented == {flag for flag, _ in OPTIONS} | {name for name, *_ in INI_KEYS}
+    assert documented == {flag for flag, _ in DECLARED} | {name for name, *_ in INI_KEYS}
 
 
 def test_the_defaults_are_those_of_the_code() -> None:

@@ -1,0 +1,125 @@
+"""What the cases of a pytest run share, made when it is first needed and kept in the config."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_gemm.collection import Collection, Collector
+from pytest_gemm.errors import ConfigError
+from pytest_gemm.options import OPTIONS
+from pytest_gemm.recorder import Recorder
+
+if TYPE_CHECKING:
+    from pytest_gemm.session import GemmSession
+
+COLLECTOR = pytest.StashKey[Collector]()
+RECORDER = pytest.StashKey[Recorder]()
+SESSION = pytest.StashKey["GemmSession"]()
+
+NO_KERNELS = (
+    "no kernels found: put .cu files with front matter into kernels/, name their folders in the "
+    "ini key gemm_kernels, or decorate a function in conftest.py with @pytest_gemm.kernel"
+)
+
+
+class CudaFile(pytest.Module):
+    """A ``.cu`` named on the command line: a module with one test over the kernels in it."""
+
+    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
+        module = ModuleType(self.path.stem)
+        module.test_gemm = lambda gemm: gemm.check()  # type: ignore[attr-defined]
+        self.obj = module
+        return super().collect()
+
+
+def collection_of(node: pytest.Item | pytest.Collector) -> Collection:
+    """The kernels of the ``.cu`` that the node lies in, else those of the project."""
+    file = node.getparent(CudaFile)
+    with _config_error_as(pytest.Collector.CollectError):
+        return _project(node.config) if file is None else _file(file)
+
+
+def _project(config: pytest.Config) -> Collection:
+    """The project's kernels; each file that cannot be used is reported once, by itself."""
+    collector = _collector_of(config)
+    first = "project" not in vars(collector)
+    project = collector.project
+    if first:
+        for error in project.registry.errors:
+            config.hook.pytest_collectreport(report=_collect_error(error.path, str(error)))
+        if not (project.cases or project.registry.errors):
+            raise ConfigError(NO_KERNELS)
+        recorder_of(config).cases = project.cases.keys()
+    return project
+
+
+def _file(file: CudaFile) -> Collection:
+    recorder_of(file.config)
+    collection = _collector_of(file.config).file(file.path)
+    for error in collection.registry.errors:
+        raise ConfigError(str(error))
+    return collection
+
+
+def _collector_of(config: pytest.Config) -> Collector:
+    if COLLECTOR not in config.stash:
+        modules = [p for p in config.pluginmanager.get_plugins() if _is_conftest(p)]
+        modules += map(_import, config.stash[OPTIONS].modules)
+        config.stash[COLLECTOR] = Collector(config.stash[OPTIONS], modules)
+    return config.stash[COLLECTOR]
+
+
+def recorder_of(config: pytest.Config) -> Recorder:
+    """The plugin that gathers the records of this run."""
+    if RECORDER not in config.stash:
+        config.stash[RECORDER] = Recorder(config.stash[OPTIONS])
+        config.pluginmanager.register(config.stash[RECORDER])
+    return config.stash[RECORDER]
+
+
+def session_of(config: pytest.Config) -> GemmSession:
+    """The back end and the stored facts of this run; importing it imports NumPy."""
+    if SESSION not in config.stash:
+        from pytest_gemm.session import GemmSession
+
+        config.stash[SESSION] = GemmSession(config.stash[OPTIONS], partial(_show, config))
+    return config.stash[SESSION]
+
+
+def _show(config: pytest.Config, line: str) -> None:
+    """Print a line at once, also inside a test, whose output is captured."""
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    capture = config.pluginmanager.get_plugin("capturemanager")
+    with capture.global_and_fixture_disabled() if capture else nullcontext():
+        if terminal:
+            terminal.write_line(line)
+
+
+def _is_conftest(plugin: object) -> bool:
+    return isinstance(plugin, ModuleType) and plugin.__name__.rpartition(".")[2] == "conftest"
+
+
+def _import(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ConfigError(f"gemm_modules: {name} cannot be imported: {error}") from error
+
+
+def _collect_error(path: str, text: str) -> pytest.CollectReport:
+    return pytest.CollectReport(nodeid=path, outcome="failed", longrepr=text, result=[])
+
+
+@contextmanager
+def _config_error_as(kind: type[Exception]) -> Generator[None]:
+    try:
+        yield
+    except ConfigError as error:
+        raise kind(str(error)) from None
