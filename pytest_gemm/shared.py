@@ -54,9 +54,9 @@ def _project(config: pytest.Config) -> Collection:
     if first:
         for error in project.registry.errors:
             config.hook.pytest_collectreport(report=_collect_error(error.path, str(error)))
-        if not (project.cases or project.registry.errors):
-            raise ConfigError(NO_KERNELS)
         recorder_of(config).cases = project.cases.keys()
+    if not (project.cases or project.registry.errors):
+        raise ConfigError(NO_KERNELS)
     return project
 
 

@@ -108,9 +108,9 @@ def test_a_bad_kernel_is_a_collection_error_of_its_file_alone(
 
 
 def test_no_kernels_is_an_error_that_says_what_to_do(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(TEST)
+    pytester.makepyfile(test_one=TEST, test_two=TEST)
     result = pytester.runpytest()
-    result.assert_outcomes(errors=1)
+    result.assert_outcomes(errors=2)
     result.stdout.fnmatch_lines(["*no kernels found: put .cu files*"])
 
 
