@@ -72,9 +72,9 @@ class GemmSession:
         """Verify a case, time it if that is asked for, and hold it against what is stored.
 
         ``function`` is a Python kernel's callable, ``target`` what pytest is told to run the case
-        again. Errors of the kernel, the back end and the
-        stored files end up in the record. A suspicious time is taken twice, and the faster
-        attempt counts: what else the machine did may have slowed the other one.
+        again. Errors of the kernel, the back end and the stored files end up in the record. A
+        suspicious time is taken twice, and the faster attempt counts: what else the machine did
+        may have slowed the other one.
         """
         record = self._attempt(case, function, target)
         if record.gate not in SUSPICIOUS:
@@ -100,8 +100,13 @@ class GemmSession:
         """A case that failed or was skipped; under strict, one with a baseline must not skip."""
         if result.outcome == "skipped" and self.options.baseline == "strict":
             device = self.backend.device.name
-            if self.store.reference(device, case.kernel.id, case.id) is not None:
-                message = f"{_title(case)}: skipped ({result.message}), but a baseline is stored"
+            try:
+                stored = self.store.reference(device, case.kernel.id, case.id)
+                reason = "but a baseline is stored" if stored else ""
+            except BaselineError as error:
+                reason = f"and what is stored cannot be read: {error}"
+            if reason:
+                message = f"{_title(case)}: skipped ({result.message}), {reason}"
                 return Record(case, result, "failed", message=message)
         return Record(case, result, result.outcome, message=result.message)
 

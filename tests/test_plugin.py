@@ -154,6 +154,11 @@ def test_strict_fails_where_a_stored_case_is_skipped(project: Project) -> None:
     assert project.bench().parseoutcomes() == {"passed": 4, "skipped": 1}
     strict = project.bench("--gemm-baseline=strict")
     assert strict.parseoutcomes() == {"passed": 4, "failed": 1}
+    (path,) = (project.path / "baselines").glob("host-*/blas.json")
+    path.write_text("{", encoding="utf-8")
+    unreadable = project.bench("--gemm-baseline=strict", "-k", "blas-16x24x8")
+    assert unreadable.parseoutcomes() == {"failed": 1, "deselected": 4}
+    unreadable.stdout.fnmatch_lines(["blas on 16x24x8: skipped*cannot be read*blas.json*"])
 
 
 def test_fixtures_for_users_own_tests(project: Project) -> None:
