@@ -24,6 +24,7 @@ from pytest_gemm.kernelspec import (
 )
 from pytest_gemm.problem import DIMENSIONS, ITEMSIZE
 from pytest_gemm.schema import KEYS, LAYOUTS, Reader, short
+from pytest_gemm.slicing import device_part
 
 _ENTRY = re.compile(r"(?:::)?(?P<name>[A-Za-z_]\w*(?:::[A-Za-z_]\w*)*)\s*(?:<[^;{}\"']*>)?")
 
@@ -49,9 +50,10 @@ def read_kernel(
     dtype = reader.choice("dtype", "float32", tuple(ITEMSIZE))
     params, sweep = reader.parameters()
     names = {name for name, _ in (*params, *sweep)}
-    function, entry = _find_entry(reader, source, filename, names)
+    code = device_part(source, filename)
+    function, entry = _find_entry(reader, code, filename, names)
     name = reader.name(default_name or entry.partition("<")[0].rpartition("::")[2])
-    _check_macros(reader, macro_names(source, entry, names), entry, source)
+    _check_macros(reader, macro_names(code, entry, names), entry, code)
     known = (*DIMENSIONS[op], *LEADING_DIMENSIONS, *sorted(names))
     block = reader.dimensions("block", known)
     grid = reader.dimensions("grid", known)
@@ -59,7 +61,7 @@ def read_kernel(
     requires = reader.conditions("requires", known)
     args = _arguments(reader, function, op, dtype, known, filename)
     used = [text for text in (*args, *block, *grid, shared_mem, *requires) if text not in SCALARS]
-    _check_used(reader, names, entry, source, used)
+    _check_used(reader, names, entry, code, used)
     spec = KernelSpec(
         name=name,
         path=path,

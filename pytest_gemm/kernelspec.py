@@ -21,6 +21,7 @@ from pytest_gemm.expressions import compile_expression
 from pytest_gemm.frontmatter import strip_front_matter
 from pytest_gemm.includes import unnumbered
 from pytest_gemm.problem import Problem
+from pytest_gemm.slicing import device_part
 
 BACKENDS = ("host", "cuda")
 BUFFERS = ("A", "B", "C")
@@ -155,7 +156,8 @@ class KernelSpec(_Common):
         """
         names = tuple(name for name, _ in self.sweep)
         choices = [values(backend) for _, values in self.sweep]
-        macros = macro_names(self.source, self.entry, {*names, *dict(self.params)})
+        code = device_part(self.source, self.filename)
+        macros = macro_names(code, self.entry, {*names, *dict(self.params)})
         if backend not in self.backends:
             return ()
         shared = {

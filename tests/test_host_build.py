@@ -44,7 +44,7 @@ def compile_error(host, source, entry="k", **options):
 def test_a_kernel_does_not_move_within_a_cache_line(host):
     kernel = "__global__ void k(float* x) { for (int i = 0; i < 9; ++i) x[i] += 1; }"
     for length in range(4):
-        before = f"volatile int v; void unused() {{ {'v = 1;' * length} }}\n"
+        before = f"__device__ volatile int v; __device__ void unused() {{ {'v = 1;' * length} }}\n"
         executable = host.compile(before + kernel)
         assert executable.kernel.handle.contents.run_threads % 64 == 0
 
@@ -141,13 +141,33 @@ def test_unsupported_constructs_name_the_line_and_the_way_out(default_host, stat
     ],
 )
 def test_unsupported_headers(host, header):
-    first, *_ = compile_error(host, f"#include <cmath>\n#include <{header}>\n{GOOD}")
+    used = "namespace cub {}"  # that of a library is left out where nothing names it
+    first, *_ = compile_error(host, f"#include <cmath>\n#include <{header}>\n{used}\n{GOOD}")
     assert first.startswith(f"kernels/x.cu:2: error: {header} is not supported on the CPU")
 
 
-def test_a_main_function(host):
-    first, *_ = compile_error(host, f"{GOOD}\nint main(int argc, char** argv) {{ return 0; }}")
-    assert first.startswith("kernels/x.cu:2: error: a main function is not supported")
+@pytest.mark.parametrize(
+    ("code", "missed"),
+    [
+        ("int f() { return 1; }", "f in kernels/x.cu:1 is host code, which is left out: mark it"),
+        ("int f = 1;", "f in kernels/x.cu:1 is host code, which is left out: make it constexpr"),
+        ("std::string f;", "f in kernels/x.cu:1 is host code, which is left out: make it"),
+    ],
+)
+def test_host_code_that_a_kernel_uses(host, code, missed):
+    use = "f()" if "()" in code else "f"
+    first, *_ = compile_error(host, f"{code}\n__global__ void k(float* x) {{\n x[0] = {use}; }}")
+    assert first.startswith("kernels/x.cu:3: error: ")
+    assert missed in first
+
+
+def test_host_code_that_cannot_be_told_apart(default_host):
+    source = f"{GOOD}\nint main() {{\n  if (true) {{\n}}\n"
+    first, *_ = compile_error(default_host, source)
+    assert first == (
+        "kernels/x.cu:2: { is never closed: balance the brackets, or move the host code to a file "
+        "of its own"
+    )
 
 
 def test_unsupported_constructs_may_be_guarded(host):

@@ -12,7 +12,8 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "pytest_gemm"
 
 ORDER = [
-    *("errors", "problem", "expressions", "cuda_source", "frontmatter", "includes"),
+    *("errors", "problem", "expressions", "cuda_source", "cuda_items", "slicing"),
+    *("frontmatter", "includes"),
     *("kernelspec", "binding"),
     *("schema", "declaration", "python_kernel", "registry"),
     *("stats", "matrices", "baselines", "verdict", "conditions"),

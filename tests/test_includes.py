@@ -267,7 +267,7 @@ def test_a_kernel_in_a_header(write: Write, tmp_path: Path) -> None:
     keys = '// entry = "tile::mul<SIDE>"\n// params.SIDE = 4\n// params.UNROLL = 2\n// ///\n'
     block = BLOCK.replace("// ///\n", "") + keys
     write("kernels/k.cu", block + '#include "tile.cuh"\n')
-    code = "namespace tile {\n" + ADD + "template <int S>\n" + MUL + "int n = UNROLL;\n}\n"
+    code = "namespace tile {\n" + ADD + "template <int S>\n" + MUL + "const int n = UNROLL;\n}\n"
     write("kernels/tile.cuh", code)
     kernel = only_kernel(tmp_path)
     assert (kernel.entry, kernel.defines) == ("tile::mul<4>", (("UNROLL", 2),))

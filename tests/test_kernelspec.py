@@ -116,7 +116,7 @@ params.BN = 8
 BM = [32, 16]
 ROWS = {host = [1], cuda = [1, 2]}
 """
-SWEPT_CODE = "int rows = ROWS, stages = STAGES;\n" + TEMPLATE
+SWEPT_CODE = "const int rows = ROWS, stages = STAGES;\n" + TEMPLATE
 
 
 def test_sweep() -> None:
@@ -333,7 +333,12 @@ CODE_MISTAKES = [
         5,
         'would be a macro and break the template parameter BM: put it into entry = "gemm<BM>"',
     ),
-    (DIMS + "params.T = 8", "int t = T;\n" + GEMM, 4, "params.T would be a macro of one letter"),
+    (
+        DIMS + "params.T = 8",
+        "const int t = T;\n" + GEMM,
+        4,
+        "params.T would be a macro of one letter",
+    ),
     (
         DIMS,
         "__global__ void mm(float* C, float* A, float* B, int wA, int N) {}",

@@ -12,7 +12,8 @@ from pytest_gemm.backends.base import CudaProgram
 from pytest_gemm.backends.cuda.api import Api
 from pytest_gemm.backends.cuda.headers import HEADERS
 from pytest_gemm.cuda_source import find_kernels, line_files
-from pytest_gemm.errors import BackendError, CompileError
+from pytest_gemm.errors import BackendError, CompileError, SpecError
+from pytest_gemm.slicing import DevicePart, explain, slice_source
 
 # Subnormals are zero, as on the host back end and in CuPy's own kernels: with them kept, the two
 # back ends would disagree on the bits of tiny products.
@@ -74,10 +75,13 @@ class Compiler:
         """
         folder = Path(program.filename).parent.resolve()
         folders = (str(folder), *self._include_folders)
-        options = (*self.flags, *(f"-I{place}" for place in folders))
+        part = _device_part(program)
+        # Else NVRTC refuses a constexpr function that has no __device__.
+        plain = ("-default-device",) if part.has_plain_constexpr else ()
+        options = (*self.flags, *plain, *(f"-I{place}" for place in folders))
         nvrtc = self._nvrtc
         handle = nvrtc.createProgram(
-            _marked(program), program.filename, self._headers, self._header_names
+            _marked(program, part.text), program.filename, self._headers, self._header_names
         )
         try:
             nvrtc.addNameExpression(handle, program.entry)
@@ -94,12 +98,19 @@ class Compiler:
             nvrtc.destroyProgram(handle)
 
 
-def _marked(program: CudaProgram) -> str:
+def _device_part(program: CudaProgram) -> DevicePart:
+    try:
+        return slice_source(program.source, program.filename)
+    except SpecError as error:
+        raise CompileError(str(error)) from error
+
+
+def _marked(program: CudaProgram, source: str) -> str:
     # Macros are defined here and not on the command line: there, a short name such as T would
     # break NVRTC's own headers.
     defines = "".join(f"#define {name} {value}\n" for name, value in program.defines)
     shown = program.filename.replace("\\", "\\\\").replace('"', '\\"')
-    return f'{defines}#line 1 "{shown}"\n{program.source}\n'
+    return f'{defines}#line 1 "{shown}"\n{source}\n'
 
 
 def first_line(log: str, program: CudaProgram) -> str:
@@ -112,7 +123,8 @@ def first_line(log: str, program: CudaProgram) -> str:
                 return f"{shown}: error: entry {program.entry!r}: {text}{_known_entries(program)}"
             place = file if file in line_files(program.source) else _place(file, shown)
             if place:
-                return f"{place}:{error['line']}: error: {text}"
+                host = explain(program.source, shown, text)
+                return f"{place}:{error['line']}: error: {text}{host}"
             return f"{shown}: error: {text} (in {file}:{error['line']})"
         if error := _ASSEMBLER.match(line):
             return f"{shown}: error: {error['text'].strip()}"

@@ -25,6 +25,7 @@ from pytest_gemm.backends.host.compiler import Compiler
 from pytest_gemm.backends.host.rewrite import SourceFile, rewrite
 from pytest_gemm.cuda_source import line_files
 from pytest_gemm.errors import BackendError, CompileError
+from pytest_gemm.slicing import explain
 
 CPP = Path(__file__).parent / "cpp"
 _INCLUDE = (f"-I{CPP / 'include' / 'system'}", f"-I{CPP / 'include'}")
@@ -215,6 +216,7 @@ def _first_line(log: str, program: CudaProgram, shown: set[str]) -> str:
         if not (error := _ERROR.match(line)):
             continue
         text = _plain(error["text"])
+        text += explain(program.source, program.filename, text)
         if error["file"] in shown:
             return f"{error['file']}:{error['line']}: error: {text}"
         if error["file"] == _ENTRY_FILE:

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_gemm.cuda_source import strip
+from pytest_gemm.errors import CompileError, SpecError
+from pytest_gemm.slicing import device_part
 
 _WAY_OUT = (
     "guard it with #ifndef PYTEST_GEMM_HOST, or run this kernel on a GPU (--gemm-device cuda)"
@@ -39,7 +41,6 @@ _UNSUPPORTED = tuple(
     for pattern, what in (
         (r"\b(?:asm|__asm__|__asm)\b", "inline PTX"),
         (r"<<<", "launching a kernel with <<<...>>>"),
-        (r"(?<![\w.:>])main\s*\((?=[^;]*\{)", "a main function"),
         (r"\b(?:tex[123]D|tex1Dfetch|surf[123]D)\w*\s*[<(]", "a texture or surface"),
         (r"\bcudaTextureObject_t\b|\btexture\s*<", "a texture or surface"),
         (r"\bcuda[A-Z]\w*(?=\s*\()|\bcuda(?:Error|Stream|Event)_t\b", "CUDA's host API"),
@@ -87,9 +88,10 @@ class SourceFile:
 
 
 def rewrite(source: str, filename: str) -> tuple[SourceFile, ...]:
-    """Rewrite a kernel file and every local file that it includes; the kernel's comes first.
+    """Rewrite the device part of a kernel file and of every local file that it includes.
 
-    ``filename`` is what diagnostics call the source; its folder is searched for includes.
+    The kernel's comes first. ``filename`` is what diagnostics call the source; its folder is
+    searched for includes. Raises CompileError where the device part cannot be told apart.
     """
     reader = _Reader(Path(filename).parent)
     main = reader.read(source, filename)
@@ -105,6 +107,10 @@ class _Reader:
         self._names: dict[Path, str] = {}
 
     def read(self, source: str, shown: str, name: str = "kernel.cpp") -> SourceFile:
+        try:
+            source = device_part(source, shown)
+        except SpecError as error:
+            raise CompileError(str(error)) from error
         if not source.endswith("\n"):
             source += "\n"
         code = strip(source)
