@@ -29,6 +29,10 @@ class BackendError(GemmError):
     """A back end cannot be used here: no compiler, no GPU, no memory."""
 
 
+class DeviceBusyError(BackendError):
+    """Another run has the device, and this one was told not to wait for it."""
+
+
 class CompileError(GemmError):
     """A kernel does not compile, or uses a construct that the back end does not support."""
 

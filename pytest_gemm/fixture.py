@@ -14,6 +14,7 @@ from pytest_gemm.problem import Problem
 from pytest_gemm.publish import publish
 from pytest_gemm.recorder import RECORD
 from pytest_gemm.session import GemmSession
+from pytest_gemm.shared import busy_ends_pytest
 
 
 @dataclass
@@ -51,7 +52,8 @@ class GemmCase:
             pytest.fail(f"{self.id}: a test can call gemm.check() only once", pytrace=False)
         self._checked = True
         function = self._collection.registry.functions.get(self.kernel.callable)
-        record = self._session.check(self.case, function, self._target())
+        with busy_ends_pytest():
+            record = self._session.check(self.case, function, self._target())
         self._request.node.stash[RECORD] = record.to_dict()
         for name, value in record.properties().items():
             self._request.node.user_properties.append((name, value))

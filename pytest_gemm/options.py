@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-DEVICES = ("auto", "host", "cuda")
 BASELINE_MODES = ("auto", "strict", "update", "off")
 
 DECLARED: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -21,7 +20,12 @@ DECLARED: tuple[tuple[str, dict[str, Any]], ...] = (
     ),
     (
         "--gemm-device",
-        {"choices": DEVICES, "default": "auto", "help": "where kernels run (default: %(default)s)"},
+        {
+            "metavar": "auto|host|cuda|cuda:0,2|cuda:all|ssh=HOST",
+            "default": "auto",
+            "help": "where kernels run; with ssh=HOST//python=PATH//device=cuda on a machine that "
+            "one can log in to (default: %(default)s)",
+        },
     ),
     (
         "--gemm-size",
@@ -63,6 +67,9 @@ INI_KEYS: tuple[tuple[str, str, Any, str], ...] = (
     ("gemm_time_cap", "string", "0.5", "most seconds of sampling per case"),
     ("gemm_margin", "string", "", "slowdown in percent that is tolerated (default: by device)"),
     ("gemm_launch_timeout", "string", "20", "most seconds of one kernel launch"),
+    ("gemm_case_timeout", "string", "300", "most seconds of one case, compilation included"),
+    ("gemm_busy", "string", "wait", "where another run has the device: wait, or stop"),
+    ("gemm_in_process", "bool", False, "run kernels in pytest's own process, for a debugger"),
 )
 
 
@@ -105,11 +112,10 @@ class Options:
         # A fraction, or None for the device's default.
         self.margin = _number("gemm_margin", margin, 0) / 100 if margin else None
         self.launch_timeout = _number("gemm_launch_timeout", ini("gemm_launch_timeout"), 0.01)
-        if self.bench and _is_distributed(config):
-            raise pytest.UsageError(
-                "--gemm-bench: cases that run side by side cannot be timed; use -n 0"
-            )
-        if self.device == "cuda" or self.cold:
+        self.case_timeout = _number("gemm_case_timeout", ini("gemm_case_timeout"), 0.01)
+        self.wait: bool = _one_of("gemm_busy", ini("gemm_busy"), ("wait", "stop")) == "wait"
+        self.in_process: bool = ini("gemm_in_process")
+        if self.device not in ("auto", "host") or self.cold:
             _check_device(self.device, cold=self.cold)
 
 
@@ -127,9 +133,10 @@ def _check_device(device: str, *, cold: bool) -> None:
         raise pytest.UsageError(str(error)) from None
 
 
-def _is_distributed(config: pytest.Config) -> bool:
-    """Whether xdist runs the tests in other processes: ``-n 2``, or ``-d --tx 2*popen``."""
-    return config.getoption("dist", "no") != "no" and bool(config.getoption("tx", None))
+def _one_of(name: str, text: str, words: tuple[str, ...]) -> str:
+    if text not in words:
+        raise pytest.UsageError(f"{name} = {text!r} is none of {', '.join(words)}")
+    return text
 
 
 def _number(name: str, text: str, least: float, *, whole: bool = False) -> float:

@@ -92,10 +92,21 @@ def pytest_report_collectionfinish(
     if config.getoption("collectonly"):
         return []
     if any("gemm" in getattr(item, "fixturenames", ()) for item in items):
-        from pytest_gemm.shared import session_of
+        from pytest_gemm.shared import busy_ends_pytest, session_of
 
-        return session_of(config).header()
+        with busy_ends_pytest():
+            return session_of(config).header()
     return [NO_TEST] if config.stash[options.OPTIONS].bench else []
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if session.config.getoption("collectonly"):
+        return
+    if any("gemm" in getattr(item, "fixturenames", ()) for item in session.items):
+        from pytest_gemm.shared import expect
+
+        expect(session.config, session.items)
 
 
 # Fixtures

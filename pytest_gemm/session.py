@@ -10,16 +10,16 @@ from functools import cached_property
 from typing import Any
 
 from pytest_gemm import backends
-from pytest_gemm.backends.base import Backend
+from pytest_gemm.backends.base import Backend, Device
 from pytest_gemm.backends.choice import choose_backend
 from pytest_gemm.baselines import BaselineStore, Fact, Session, source_hash
 from pytest_gemm.case import Case
 from pytest_gemm.conditions import withhold_reason
-from pytest_gemm.errors import BaselineError, GemmError
+from pytest_gemm.errors import BaselineError, ConfigError, DeviceBusyError, GemmError
+from pytest_gemm.executor import Function, open_executor
 from pytest_gemm.options import Options
-from pytest_gemm.pipeline import TIMED_RECIPE, ExactFailures, run_case
+from pytest_gemm.pipeline import TIMED_RECIPE
 from pytest_gemm.record import Record
-from pytest_gemm.references import References
 from pytest_gemm.report.verdict import explain
 from pytest_gemm.result import Result
 from pytest_gemm.verdict import Verdict, judge
@@ -32,49 +32,65 @@ METHOD = "rounds of 8 in fresh allocations"
 
 
 class GemmSession:
-    """Runs cases on one back end and holds them against what is stored."""
+    """Has cases run and holds them against what is stored.
 
-    def __init__(self, options: Options, progress: Callable[[str], None]) -> None:
+    ``shared``: other processes take part in the same run, as under pytest-xdist. Raises
+    ConfigError where the options contradict each other.
+    """
+
+    def __init__(
+        self, options: Options, progress: Callable[[str], None], *, shared: bool = False
+    ) -> None:
         self.options = options
         self.choice = choose_backend(options.device)
         self.store = BaselineStore(options.baselines)
-        self._exact: ExactFailures = {}
+        self.executor = open_executor(options, self.choice, progress, shared=shared)
         self._progress = progress
 
     @cached_property
     def backend(self) -> Backend:
-        """The back end, made when it is first needed."""
-        return backends.open_backend(self.choice.kind, self._progress)
+        """A back end in this process, for what a test does itself. Raises ConfigError."""
+        if self.choice.ssh:
+            raise ConfigError(
+                f"--gemm-device={self.options.device}: gemm_device is memory of this machine"
+            )
+        gpu = self.choice.gpus[0] if self.choice.gpus else 0
+        return backends.open_backend(self.choice.kind, self._progress, gpu)
 
-    @cached_property
-    def _references(self) -> References:
-        return References(self.backend)
+    def close(self) -> None:
+        """End what runs cases, and give back the devices."""
+        self.executor.close()
 
     def header(self) -> list[str]:
-        """What stands above the tests: device, compiler, baseline."""
-        options = self.options
+        """What stands above the tests: devices, compiler, baseline. Raises DeviceBusyError."""
         try:
-            device = self.backend.device
+            devices = self.executor.devices()
+        except DeviceBusyError:
+            raise
         except GemmError as error:
             return [f"gemm: {error}"]
-        named = {key: device.environment.get(key) for key in ("compiler", "driver", "nvrtc")}
-        versions = ", ".join(f"{key} {value}" for key, value in named.items() if value)
-        stored = len(self.store.benchmarks(device.name))
-        lines = [
-            f"gemm: {device.kind}: {device.description}; {versions}",
-            f"gemm: baseline {options.baseline}: {stored} stored for {device.name}",
-        ]
+        lines = [_described(device) for device in devices]
+        for name in dict.fromkeys(device.name for device in devices):
+            stored = len(self.store.benchmarks(name))
+            lines.append(f"gemm: baseline {self.options.baseline}: {stored} stored for {name}")
         return [*lines, f"gemm: {self.choice.hint}"] if self.choice.hint else lines
 
-    def check(
-        self, case: Case, function: Callable[..., object] | None = None, target: str = ""
-    ) -> Record:
+    def expect(self, cases: Sequence[tuple[Case, Function | None]]) -> None:
+        """Say what will be checked, in order. Raises DeviceBusyError."""
+        try:
+            self.executor.expect(cases)
+        except DeviceBusyError:
+            raise
+        except GemmError:
+            pass  # each case says so itself
+
+    def check(self, case: Case, function: Function | None = None, target: str = "") -> Record:
         """Verify a case, time it if that is asked for, and hold it against what is stored.
 
         ``function`` is a Python kernel's callable, ``target`` what pytest is told to run the case
         again. Errors of the kernel, the back end and the stored files end up in the record. A
         suspicious time is taken twice, and the faster attempt counts: what else the machine did
-        may have slowed the other one.
+        may have slowed the other one. Raises DeviceBusyError.
         """
         record = self._attempt(case, function, target)
         if record.gate not in SUSPICIOUS:
@@ -84,22 +100,21 @@ class GemmSession:
             return again
         return min(record, again, key=_median)
 
-    def _attempt(self, case: Case, function: Callable[..., object] | None, target: str) -> Record:
+    def _attempt(self, case: Case, function: Function | None, target: str) -> Record:
         try:
-            result = run_case(case, self.backend, function, self._exact)
+            result = self.executor.run(case, function)
+        except DeviceBusyError:
+            raise
         except GemmError as error:
             return Record(case, Result("failed", str(error)), "failed", message=str(error))
         if result.outcome != "passed":
             return self._unfinished(case, result)
-        if result.estimate is not None:
-            fraction = self._references.fraction(case, result.estimate.median)
-            result = replace(result, counters={**result.counters, **fraction})
         return self._held_against_stored(case, result, self._repeat(target))
 
     def _unfinished(self, case: Case, result: Result) -> Record:
         """A case that failed or was skipped; under strict, one with a baseline must not skip."""
         if result.outcome == "skipped" and self.options.baseline == "strict":
-            device = self.backend.device.name
+            device = result.device["name"]
             try:
                 stored = self.store.reference(device, case.kernel.id, case.id)
                 reason = "but a baseline is stored" if stored else ""
@@ -184,6 +199,12 @@ def _disturbance(result: Result, baseline: Sequence[Mapping[str, Any]] = ()) -> 
     """Why this result's times cannot be used, or an empty text."""
     before, after = (result.conditions.get(when, {}) for when in ("before", "after"))
     return withhold_reason(before, after, baseline)
+
+
+def _described(device: Device) -> str:
+    named = {key: device.environment.get(key) for key in ("compiler", "driver", "nvrtc", "uuid")}
+    versions = ", ".join(f"{key} {value}" for key, value in named.items() if value)
+    return f"gemm: {device.kind}: {device.description}; {versions}"
 
 
 def _median(record: Record) -> float:

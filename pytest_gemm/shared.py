@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_gemm.collection import Collection, Collector
-from pytest_gemm.errors import ConfigError
+from pytest_gemm.errors import ConfigError, DeviceBusyError
 from pytest_gemm.options import OPTIONS
-from pytest_gemm.recorder import Recorder
+from pytest_gemm.recorder import Recorder, is_case
 
 if TYPE_CHECKING:
     from pytest_gemm.session import GemmSession
@@ -89,8 +89,35 @@ def session_of(config: pytest.Config) -> GemmSession:
     if SESSION not in config.stash:
         from pytest_gemm.session import GemmSession
 
-        config.stash[SESSION] = GemmSession(config.stash[OPTIONS], partial(_show, config))
+        session = GemmSession(
+            config.stash[OPTIONS], partial(_show, config), shared=hasattr(config, "workerinput")
+        )
+        config.stash[SESSION] = session
+        config.add_cleanup(session.close)
     return config.stash[SESSION]
+
+
+def expect(config: pytest.Config, items: Iterable[pytest.Item]) -> None:
+    """Say which cases come, in order."""
+    cases = []
+    for item in items:
+        if is_case(item) and hasattr(item, "callspec"):
+            case_id = item.callspec.params["gemm"]
+            collection = collection_of(item)
+            case = collection.cases[case_id]
+            cases.append((case, collection.registry.functions.get(case.kernel.callable)))
+    if cases:
+        with busy_ends_pytest():
+            session_of(config).expect(cases)
+
+
+@contextmanager
+def busy_ends_pytest() -> Generator[None]:
+    """Stop where another run has the device and this one must not wait for it."""
+    try:
+        yield
+    except DeviceBusyError as error:
+        pytest.exit(str(error), returncode=pytest.ExitCode.USAGE_ERROR)
 
 
 def _show(config: pytest.Config, line: str) -> None:

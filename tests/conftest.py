@@ -60,7 +60,7 @@ SCRIPTED_DEVICE = """
                 self.progress({progress!r})
             return super().compile(program)
 
-    def open_backend(kind, progress):
+    def open_backend(kind, progress, gpu=0):
         backend = ScriptedBackend()
         backend.progress = progress
         return backend
@@ -70,10 +70,14 @@ SCRIPTED_DEVICE = """
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _build_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """One cache of builds for the whole run, so that each kernel is compiled once."""
+def _folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One cache of builds for the whole run, so that each kernel is compiled once.
+
+    Locks of this process' own: runs that time nothing real need not wait for each other.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTEST_GEMM_CACHE", str(tmp_path_factory.getbasetemp().parent / "builds"))
+        patch.setenv("PYTEST_GEMM_LOCKS", str(tmp_path_factory.mktemp("locks")))
         yield
 
 
@@ -112,8 +116,12 @@ class Project:
         self.pytester.makeconftest(dedent(scripted) + dedent(kernels))
 
     def run(self, *args: str) -> pytest.RunResult:
-        """Run pytest in a process of its own, warnings being errors."""
-        return self.pytester.runpytest_subprocess("-W", "error", *args)
+        """Run pytest in a process of its own, where kernels run too; warnings are errors.
+
+        What is scripted in a conftest is not there in a worker.
+        """
+        in_process = ("-o", "gemm_in_process=true")
+        return self.pytester.runpytest_subprocess("-W", "error", *in_process, *args)
 
     def bench(self, *args: str) -> pytest.RunResult:
         """A timed run without pytest-benchmark's own table."""

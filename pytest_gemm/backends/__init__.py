@@ -18,12 +18,15 @@ class Reference(NamedTuple):
     work: Callable[[Problem], int]
 
 
-def open_backend(kind: str, progress: Callable[[str], None]) -> Backend:
-    """Make the back end of that kind; ``progress`` is told of one-time set-up that takes long."""
+def open_backend(kind: str, progress: Callable[[str], None], gpu: int = 0) -> Backend:
+    """Make the back end of that kind; ``progress`` is told of one-time set-up that takes long.
+
+    ``gpu`` counts the GPUs that the process sees.
+    """
     if kind == "cuda":
         from pytest_gemm.backends.cuda import CudaBackend
 
-        return CudaBackend(progress=progress)
+        return CudaBackend(gpu, progress)
     from pytest_gemm.backends.host import HostBackend
 
     return HostBackend(progress=progress)

@@ -119,6 +119,16 @@ class Backend(ABC):
     def device(self) -> Device:
         """The hardware. Raises BackendError where it cannot be used."""
 
+    @property
+    def count(self) -> int:
+        """How many devices of this kind the process sees. Raises BackendError."""
+        return 1
+
+    @property
+    def lost(self) -> str:
+        """Why nothing can be run in this process any more, or an empty text."""
+        return ""
+
     @abstractmethod
     def compile(self, program: Program) -> Executable:
         """Build a program. Raises CompileError, with the kernel file's line where known."""

@@ -58,6 +58,14 @@ class CudaBackend(Backend):
         """The GPU. Raises BackendError where there is none, or CuPy or NVRTC is missing."""
         return describe(self._api, self._index, self._nvml, self._compiler)
 
+    @property
+    def count(self) -> int:
+        return int(self._api.runtime.getDeviceCount())
+
+    @property
+    def lost(self) -> str:
+        return self._queue.lost if "_queue" in vars(self) else ""
+
     def conditions(self) -> Mapping[str, Any]:
         """Clocks, temperature, power, slowdowns, load: see ``nvml.Nvml.conditions``.
 

@@ -1,0 +1,100 @@
+"""Where cases are executed: in workers, or in the process that asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Protocol
+
+from pytest_gemm import __version__, backends
+from pytest_gemm.backends.base import Device
+from pytest_gemm.backends.choice import Choice
+from pytest_gemm.case import Case
+from pytest_gemm.errors import ConfigError
+from pytest_gemm.options import Options
+from pytest_gemm.result import Result
+from pytest_gemm.runner import Runner
+from pytest_gemm.workers.pool import Pool
+from pytest_gemm.workers.serve import Start
+from pytest_gemm.workers.turns import Hold, Turns
+from pytest_gemm.workers.worker import Worker
+
+Function = Callable[..., object]
+Progress = Callable[[str], None]
+
+
+class Executor(Protocol):
+    """Runs cases on the devices that were chosen. Each method raises BackendError."""
+
+    def devices(self) -> Sequence[Device]:
+        """What cases run on."""
+
+    def expect(self, cases: Sequence[tuple[Case, Function | None]]) -> None:
+        """Say what will be run, in order; work may begin."""
+
+    def run(self, case: Case, function: Function | None) -> Result:
+        """Run a case; ``function`` is a Python kernel's callable."""
+
+    def close(self) -> None:
+        """Give back every device and end every process."""
+
+
+def open_executor(
+    options: Options, choice: Choice, progress: Progress, *, shared: bool
+) -> Executor:
+    """Make the executor that the options ask for; nothing is started yet.
+
+    ``shared``: other processes of the same run use the same devices, as under pytest-xdist.
+    Raises ConfigError where the options contradict each other.
+    """
+    hold: Hold = "never"
+    if options.bench or choice.kind == "cuda":
+        hold = "case" if shared else "run"
+    wait = options.wait or shared
+    if options.in_process:
+        if choice.ssh or choice.gpus is None or len(choice.gpus) > 1:
+            raise ConfigError(
+                f"--gemm-device={options.device}: with gemm_in_process, cases run on one device "
+                "of this machine"
+            )
+        return InProcess(choice, hold, progress, wait=wait)
+
+    def open_worker(gpu: int, progress: Progress) -> Worker:
+        start = Start(__version__, choice.kind, gpu, hold, wait)
+        return Worker(start, options.case_timeout, progress, dict(choice.ssh))
+
+    return Pool(open_worker, choice.gpus, progress, ahead=not shared)
+
+
+class InProcess:
+    """Runs cases in this process: for debuggers; a kernel that ends its process ends this one."""
+
+    def __init__(self, choice: Choice, hold: Hold, progress: Progress, *, wait: bool) -> None:
+        self._choice = choice
+        self._hold = hold
+        self._progress = progress
+        self._wait = wait
+
+    def devices(self) -> list[Device]:
+        runner, _ = self._ready
+        return [runner.backend.device]
+
+    def expect(self, cases: Sequence[tuple[Case, Function | None]]) -> None:
+        """Nothing begins before it is asked for."""
+
+    def run(self, case: Case, function: Function | None) -> Result:
+        runner, turns = self._ready
+        with turns.turn():
+            return runner.run(case, function)
+
+    def close(self) -> None:
+        if "_ready" in vars(self):
+            self._ready[1].stop()
+
+    @cached_property
+    def _ready(self) -> tuple[Runner, Turns]:
+        kind, gpus = self._choice.kind, self._choice.gpus
+        backend = backends.open_backend(kind, self._progress, gpus[0] if gpus else 0)
+        turns = Turns(backend.device, self._hold, self._progress, wait=self._wait)
+        turns.start()
+        return Runner(backend), turns

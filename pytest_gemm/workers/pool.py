@@ -1,0 +1,187 @@
+"""Deals cases to the workers of a run's devices: one worker, and one thread, for each."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from hashlib import sha256
+from typing import Any
+
+from pytest_gemm.backends.base import Device
+from pytest_gemm.case import Case
+from pytest_gemm.function import FunctionName
+from pytest_gemm.result import Result
+from pytest_gemm.workers.worker import Worker
+
+Function = Callable[..., object] | None
+
+Open = Callable[[int, Callable[[str], None]], Worker]
+"""Makes the worker of the GPU with that number; the other argument is told of its progress."""
+
+
+class Pool:
+    """Runs cases on one device, or on several at once; each case stays on one of them.
+
+    ``gpus`` are numbers, or None for all that there are. What workers say reaches ``progress`` in
+    the thread that waits for them. Devices that work ``ahead`` begin cases before they are asked
+    for; of one device nothing is asked ahead, as the wait would be no shorter.
+    """
+
+    def __init__(
+        self,
+        open_worker: Open,
+        gpus: Sequence[int] | None,
+        progress: Callable[[str], None],
+        *,
+        ahead: bool = True,
+    ) -> None:
+        self._open = open_worker
+        self._progress = progress
+        self._ahead = ahead
+        self._said: queue.SimpleQueue[str | _Answer] = queue.SimpleQueue()
+        self._answers: dict[str, _Answer] = {}
+        self._awaited: set[str] = set()
+        self._place: dict[str, int] = {}
+        self._all_gpus = gpus is None
+        self._lanes = [self._lane(gpu) for gpu in ((0,) if gpus is None else gpus)]
+
+    def devices(self) -> list[Device]:
+        """Start every worker and return what they run on. Raises BackendError."""
+        for lane in self._lanes:
+            self._ask(lane, lane.name, Worker.ready)
+        found = [self._wait_for(lane.name) for lane in self._lanes]
+        if self._all_gpus:
+            self._all_gpus = False
+            self._lanes += [self._lane(gpu) for gpu in range(1, self._lanes[0].worker.count)]
+            return self.devices()
+        return found
+
+    def expect(self, cases: Sequence[tuple[Case, Function]]) -> None:
+        """Say what will be run, in order: deal it to the devices, and begin where there are many.
+
+        The deal depends on nothing but the cases and the devices, and gives each as many.
+        Raises BackendError where a device cannot be used.
+        """
+        if len(self._lanes) == 1 and not self._all_gpus:
+            return
+        names = [str(d.environment.get("uuid") or i) for i, d in enumerate(self.devices())]
+        self._place = deal([case.id for case, _ in cases], names)
+        if self._ahead and len(self._lanes) > 1:
+            for case, function in cases:
+                self._begin(case, function, first=False)
+
+    def run(self, case: Case, function: Function) -> Result:
+        """Run a case, or wait for it where it was begun ahead. Raises BackendError."""
+        self._begin(case, function, first=True)
+        result: Result = self._wait_for(case.id)
+        return result
+
+    def close(self) -> None:
+        """End all workers, whatever they are doing."""
+        for lane in self._lanes:
+            lane.stop()
+        for lane in self._lanes:
+            lane.join()
+
+    def _lane(self, gpu: int) -> _Lane:
+        return _Lane(f"gpu {gpu}", self._open(gpu, self._said.put), self._said)
+
+    def _begin(self, case: Case, function: Function, *, first: bool) -> None:
+        lane = self._lanes[self._place.get(case.id, 0)]
+        name = FunctionName.of(function) if function else None
+        self._ask(lane, case.id, lambda worker: worker.run(case, name), first=first)
+
+    def _ask(
+        self, lane: _Lane, name: str, work: Callable[[Worker], Any], *, first: bool = True
+    ) -> None:
+        if name not in self._awaited:
+            self._awaited.add(name)
+            lane.put(name, work, first=first)
+
+    def _wait_for(self, name: str) -> Any:
+        while name not in self._answers:
+            said = self._said.get()
+            if isinstance(said, str):
+                self._progress(said)
+            else:
+                self._answers[said.name] = said
+        self._awaited.remove(name)
+        return self._answers.pop(name).value()
+
+
+class _Answer:
+    """What came of a piece of work: a value, or what it raised."""
+
+    def __init__(self, name: str, work: Callable[[], Any]) -> None:
+        self.name = name
+        self._error: BaseException | None = None
+        try:
+            self._value = work()
+        except BaseException as error:  # raised again in the thread that waits
+            self._error = error
+
+    def value(self) -> Any:
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+class _Lane:
+    """One worker's queue of work, and the thread that talks to it."""
+
+    def __init__(self, name: str, worker: Worker, answers: queue.SimpleQueue[Any]) -> None:
+        self.name = name
+        self.worker = worker
+        self._answers = answers
+        self._work: deque[tuple[str, Callable[[Worker], Any]]] = deque()
+        self._changed = threading.Condition()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._loop, name=f"gemm {name}", daemon=True)
+
+    def put(self, name: str, work: Callable[[Worker], Any], *, first: bool) -> None:
+        with self._changed:
+            if not self._thread.is_alive():
+                self._thread.start()
+            (self._work.appendleft if first else self._work.append)((name, work))
+            self._changed.notify()
+
+    def stop(self) -> None:
+        with self._changed:
+            self._stopped = True
+            self._changed.notify()
+        self.worker.close()
+
+    def join(self) -> None:
+        if self._thread.is_alive():
+            self._thread.join(timeout=5)
+        self.worker.close()
+
+    def _loop(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopped or self._work)
+                if self._stopped:
+                    return
+                name, work = self._work.popleft()
+            self._answers.put(_Answer(name, partial(work, self.worker)))
+
+
+def deal(cases: Iterable[str], devices: Sequence[str]) -> dict[str, int]:
+    """A device's index for each case, as many cases to each.
+
+    Each case has an order of preference of its own (rendezvous hashing: Thaler and Ravishankar,
+    1998), so that most stay where they are when some come or go.
+    """
+    names = sorted(set(cases))
+    most = -(-len(names) // len(devices))
+    counts = [0] * len(devices)
+    places = {}
+    for name in names:
+        free = [i for i in range(len(devices)) if counts[i] < most]
+        place = max(free, key=lambda i: sha256(f"{devices[i]} {name}".encode()).digest())
+        counts[place] += 1
+        places[name] = place
+    return places
