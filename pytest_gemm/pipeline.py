@@ -47,7 +47,7 @@ def run_case(
     BackendError where the device cannot be used at all.
     """
     device = backend.device
-    if reason := case.kernel.skip_reason(case.problem):
+    if reason := case.kernel.skip_reason(case.problem) or _too_large(case.problem, device):
         result = Result("skipped", f"{case.kernel.id} on {case.problem.id}: {reason}")
     else:
         try:
@@ -56,6 +56,13 @@ def run_case(
             result = Result("failed", _titled(case, str(error)))
     about = {"kind": device.kind, "name": device.name, "description": device.description}
     return replace(result, device=about, environment=dict(device.environment))
+
+
+def _too_large(problem: Problem, device: Device) -> str:
+    if device.memory is None or problem.bytes <= device.memory:
+        return ""
+    needed, there = f"{problem.bytes / 1e9:,.0f}", f"{device.memory / 1e9:,.0f}"
+    return f"it needs {needed} GB for A, B and C, and the device has {there} GB in all"
 
 
 def _verify_and_time(

@@ -89,6 +89,36 @@ def test_other_launches_arguments_or_types_need_another_graph(fake):
     assert len(fake.graphs) == 3
 
 
+@pytest.mark.parametrize("cold", [False, True])
+@pytest.mark.parametrize("captured", [False, True])
+def test_no_sample_begins_in_the_state_that_the_one_before_left(fake, cold, captured):
+    shuffle = fake.kernels["shuffle"] = Kernel(seconds=5e-6, sizes=(4,))
+    bench = Bench(fake, None if captured else refusing(fake, NotImplementedError("cuBLAS")))
+    bench.time()
+    assert shuffle.launches == []  # one launch is what a user would see
+    for _ in range(3):
+        assert bench.time(20, cold=cold) == pytest.approx(20e-5, rel=1e-6)  # not in the time
+    sizes, _, turns = zip(*shuffle.launches, strict=True)
+    assert len(set(map(tuple, turns))) == 3
+    [(blocks, _, _, threads, _, _)] = set(sizes)
+    assert blocks * threads == 4 * 132 * 2048  # no multiprocessor has room for all of its blocks
+
+
+def test_the_shuffle_runs_before_the_device_is_held(fake):
+    bench = Bench(fake)
+    bench.time(20)
+    queued = []
+    graph_launch = fake.rt_graphLaunch
+
+    def look(executable, stream):
+        queued.extend(operation.kind for operation in fake.lanes[stream].operations)
+        graph_launch(executable, stream)
+
+    bench.backend._api.runtime.graphLaunch = look
+    bench.time(20)
+    assert queued == ["kernel", "hold", "event"]
+
+
 def test_a_replay_that_the_blocker_did_not_wait_for_is_taken_again(fake):
     bench = Bench(fake)
     bench.time(20)
@@ -199,7 +229,9 @@ def test_many_queued_launches_go_in_chunks(fake):
     bench = Bench(fake, refusing(fake, NotImplementedError("cuBLAS")))
     assert bench.time(250) == pytest.approx(250e-5, rel=1e-6)
     # The blocker: loaded, for the capture that is refused, then once for each chunk.
-    assert bench.count("launchKernel") == 1 + 1 + 3
+    shuffles = len(fake.kernels["shuffle"].launches)
+    assert bench.count("launchKernel") - shuffles == 1 + 1 + 3
+    assert shuffles == 3
 
 
 def test_a_kernel_that_waits_inside_ends_by_the_blockers_limit(fake):
@@ -415,7 +447,7 @@ def test_errors_that_lose_the_context(fake, error, kind, words, launches):
     text = bench.fault(kind, launches)
     assert words in text
     assert error in text
-    assert "later cases of this process will fail" in text
+    assert "no other kernel can run in its process" in text
     with pytest.raises(BackendError, match=f"lost earlier.*{error}"):
         bench.backend.download(bench.buffer)
     bench.backend.free(bench.buffer)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pytest_gemm.errors import KernelFault
 
-LOST = "the CUDA context is lost, so later cases of this process will fail too"
+LOST = "no other kernel can run in its process"
 
 _SENTENCES = {
     "illegaladdress": ("out-of-bounds", "out-of-bounds access to memory"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from pytest_gemm.backends.base import Device
@@ -26,6 +27,7 @@ def describe(api: Api, index: int, nvml: Nvml, compiler: Compiler) -> Device:
     capability = (properties["major"], properties["minor"])
     memory, units = properties["totalGlobalMem"], properties["multiProcessorCount"]
     identity = nvml.identity()
+    identity["uuid"] = identity["uuid"] or _uuid(properties)
     driver = identity.pop("driver") or f"CUDA {_version(api.runtime.driverGetVersion())}"
     return Device(
         kind="cuda",
@@ -46,6 +48,13 @@ def describe(api: Api, index: int, nvml: Nvml, compiler: Compiler) -> Device:
         peak_bandwidth=peak_bandwidth(api, index),
         memory=memory,
     )
+
+
+def _uuid(properties: Mapping[str, Any]) -> str | None:
+    digits = bytes(properties.get("uuid", b"")).hex()
+    if len(digits) != 32:
+        return None
+    return "GPU-" + "-".join(re.findall(r"(.{8})(.{4})(.{4})(.{4})(.{12})", digits)[0])
 
 
 def folder_name(name: str) -> str:

@@ -44,7 +44,7 @@ class PythonExecutable:
                     function(*values)
             except errors:
                 raise
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise _fault(error, self.name) from error
 
         return launch
@@ -66,7 +66,7 @@ class PythonExecutable:
         return cupy.ndarray((matrix.rows, matrix.columns), dtype, memptr=pointer, strides=strides)
 
 
-def _fault(error: Exception, name: str) -> KernelFault:
+def _fault(error: BaseException, name: str) -> KernelFault:
     frame = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{frame.filename}:{frame.lineno}"
     return KernelFault("exception", f"{where}: {name} raised {type(error).__name__}: {error}")

@@ -29,6 +29,7 @@ from pytest_gemm.backends.host.machine import (
     cpu_model,
     device_name,
     instruction_set,
+    memory,
 )
 from pytest_gemm.backends.host.memory import HostBuffer, find_buffer
 from pytest_gemm.backends.host.python_program import PythonExecutable
@@ -89,6 +90,7 @@ class HostBackend(Backend):
                 "cpu": cpu_model(),
                 "cores": cores,
             },
+            memory=memory(),
         )
 
     @cached_property

@@ -6,6 +6,7 @@ import hashlib
 import os
 import platform
 import re
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -67,3 +68,11 @@ def _machine_hash() -> str:
 def core_count() -> int:
     """The cores that this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+def memory() -> int:
+    """Bytes of memory that this process may have at most: the machine's, or its container's."""
+    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    with suppress(OSError, ValueError):  # no container, or one without a limit
+        limits.append(int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
+    return min(limits)

@@ -36,7 +36,7 @@ class PythonExecutable:
         try:
             for _ in range(launches):
                 function(*values)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise _fault(error, _name(function)) from error
         return time.process_time() - started
 
@@ -50,7 +50,7 @@ def _array(matrix: Matrix) -> npt.NDArray[Any]:
     return np.ndarray(shape, dtype, matrix.buffer.bytes.data, matrix.offset, strides)
 
 
-def _fault(error: Exception, name: str) -> KernelFault:
+def _fault(error: BaseException, name: str) -> KernelFault:
     frame = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{frame.filename}:{frame.lineno}"
     return KernelFault("exception", f"{where}: {name} raised {type(error).__name__}: {error}")

@@ -1,0 +1,127 @@
+"""What a kernel can do to the process it runs in: one case fails with a text, the others pass."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_gemm.backends import choice
+
+FAULTS = Path(__file__).parent / "faults"
+
+DEVICES = [
+    "host",
+    pytest.param(
+        "cuda",
+        marks=pytest.mark.skipif(
+            choice.choose_backend("auto").kind != "cuda", reason="no GPU, or no CuPy"
+        ),
+    ),
+]
+
+# By kernel: what the case's text says, on the host and on a GPU where that is something else.
+TEXTS = {
+    "wild_pointer": ("out-of-bounds write in block", "IllegalAddress|ILLEGAL_ADDRESS"),
+    "misaligned": ("misaligned vector access", "MisalignedAddress|MISALIGNED_ADDRESS"),
+    "traps": (
+        r"traps.cu:\d+: __trap\(\)",
+        "the kernel failed, as after __trap|ILLEGAL_INSTRUCTION",
+    ),
+    "never_ends": ("one launch took longer than 1 s",),
+    "overruns_shared": ("out-of-bounds write", "on"),
+    "too_many_threads": ("1025 threads",),
+    "too_much_shared": ("shared memory",),
+    "aborts": (r"killed by SIGABRT",),
+    "ends_the_process": ("exit code 3",),
+    "is_killed": (r"killed by SIGKILL \(Killed, by hand or by the system for lack of memory",),
+    "reads_address_zero": ("killed by SIGSEGV",),
+    "calls_sys_exit": ("SystemExit: goodbye",),
+    "sleeps_forever": ("no answer for 20 s",),
+    "wants_all_memory": ("MemoryError", "OutOfMemoryError"),
+}
+
+
+@pytest.fixture(scope="module", params=DEVICES)
+def device(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def run(
+    device: str, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+    """One run of every broken kernel and 20 healthy cases, and its records by benchmark."""
+    folder = tmp_path_factory.mktemp("faults")
+    (folder / "test_kernels.py").write_text("def test_gemm(gemm):\n    gemm.check()\n")
+    (folder / "pytest.ini").write_text(
+        f"[pytest]\ngemm_kernels = {FAULTS}\ngemm_modules = python_faults\n"
+        f"pythonpath = {FAULTS}\ngemm_launch_timeout = 1\ngemm_case_timeout = 20\n"
+    )
+    command = [sys.executable, "-m", "pytest", "--gemm-bench", f"--gemm-device={device}"]
+    command += ["--gemm-report=out.json", "-p", "no:cacheprovider", "--benchmark-quiet"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=500)
+    report = json.loads((folder / "out.json").read_text())
+    return done, {record["id"]: record for record in report["records"]}
+
+
+def test_the_run_ends_with_every_verdict(run: Any) -> None:
+    done, records = run
+    assert done.returncode == 1
+    assert "14 failed" in done.stdout, done.stdout
+    assert len(records) == len(TEXTS) + 22
+
+
+def test_twenty_neighbours_pass(run: Any) -> None:
+    _, records = run
+    healthy = [r for name, r in records.items() if name.startswith("healthy-")]
+    assert [record["outcome"] for record in healthy] == ["passed"] * 20
+    assert all(record["result"]["samples"] for record in healthy)
+
+
+@pytest.mark.parametrize("kernel", TEXTS)
+def test_the_broken_case_fails_with_its_text(kernel: str, device: str, run: Any) -> None:
+    _, records = run
+    (record,) = [r for name, r in records.items() if name.startswith(f"{kernel}-")]
+    assert record["outcome"] == "failed"
+    first = record["message"].splitlines()[0]
+    assert first.startswith(f"{kernel} on ")
+    texts = TEXTS[kernel]
+    assert re.search(texts[-1] if device == "cuda" else texts[0], record["message"]), first
+
+
+def test_a_problem_larger_than_the_memory_is_skipped(run: Any) -> None:
+    _, records = run
+    outcomes = {k: r for k, r in records.items() if k.startswith("too_large_a_problem")}
+    small, large = outcomes.values()
+    assert small["outcome"] == "passed"
+    assert large["outcome"] == "skipped"
+    assert re.search(
+        r"needs 256,000 GB for A, B and C, and the device has \d+ GB", large["message"]
+    ), large["message"]
+
+
+def test_no_process_is_left(run: Any) -> None:
+    done, _ = run
+    assert done.returncode == 1
+    assert workers_of(os.getpid()) == []
+
+
+def workers_of(pid: int) -> list[str]:
+    """The command lines of workers that no pytest waits for any more."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+            command = path.with_name("cmdline").read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if fields[1] == "1" and "sys.stdin.readline()" in command:
+            found.append(command)
+    return found
