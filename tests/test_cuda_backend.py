@@ -216,7 +216,7 @@ def test_the_canary(fake):
     kept = len(fake.memory)  # the blocker's
     fake.kernels["canary"].seconds = 4e-4  # a neighbour
     assert backend.canary() == pytest.approx(4e-4, rel=1e-6)
-    assert len(fake.sources) == 2  # compiled once, as is the blocker
+    assert len(fake.sources) == 3  # compiled once, as are the blocker and the shuffle
     assert len(fake.memory) == kept == 1
     assert fake.graphs == {}
 

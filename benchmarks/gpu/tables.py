@@ -26,8 +26,8 @@ REPLAYS, REPLAYED = 6, 20
 MARKER = "case_marker"
 """The kernel that is launched ahead of each case where a tool lists all launches."""
 
-IGNORED = ("hold",)
-"""Kernels of the back end's own: what holds a stream back."""
+IGNORED = ("hold", "shuffle")
+"""Kernels of the back end's own, ahead of each sample."""
 
 UNITS = {"ns": 1e-9, "nsecond": 1e-9, "us": 1e-6, "usecond": 1e-6, "ms": 1e-3, "msecond": 1e-3}
 """Seconds of ncu's units of time, in its newer and older spelling."""

@@ -7,6 +7,9 @@
   blocking kernel, not captured: that works for every program, it is how NVBench measures, and
   two events around each launch leave the overwriting out of the time.
 
+Ahead of the blocking kernel runs another, which leaves no sample the state of the one before: see
+``shuffle``.
+
 Each way starts with one ordinary launch of the same arguments: a kernel that is loaded at its
 first launch would wait for the device, and so for the blocking kernel, forever.
 
@@ -23,6 +26,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
@@ -35,6 +39,7 @@ from pytest_gemm.backends.cuda.compiler import Compiler
 from pytest_gemm.backends.cuda.graphs import CaptureRefused, Graph
 from pytest_gemm.backends.cuda.memory import DeviceBuffer, Memory
 from pytest_gemm.backends.cuda.queue import Queue
+from pytest_gemm.backends.cuda.shuffle import Shuffle
 from pytest_gemm.errors import BackendError, KernelFault
 
 KEPT = 32
@@ -151,6 +156,10 @@ class Timer:
         return Blocker(self._api, self._queue, self._compiler, self._threads // THREADS)
 
     @cached_property
+    def _shuffle(self) -> Shuffle:
+        return Shuffle(self._api, self._queue, self._compiler, self._threads // THREADS)
+
+    @cached_property
     def _evicting(self) -> DeviceBuffer:
         return self._memory.allocate(2 * self._l2_bytes)
 
@@ -183,7 +192,7 @@ class Timer:
 
     def _replayed(self, work: _Work, graph: Graph, launches: int, timeout: float) -> float:
         for _ in range(PATIENCE):
-            with self._blocker.holding():
+            with self._held_afresh():
                 self._around(graph.replay, 1)
             self._queue.wait(1, self._limit(work, launches, timeout) + LIMIT, timeout)
             if not self._blocker.expired:
@@ -274,7 +283,7 @@ class Timer:
 
     def _queued(self, work: _Work, launches: int, timeout: float) -> float | None:
         """Seconds of launches behind the blocker; None where it gave up first."""
-        with self._blocker.holding():
+        with self._held_afresh():
             self._around(work.launch, launches)
         self._queue.wait(1, self._limit(work, launches, timeout) + LIMIT, timeout)
         seconds = self._queue.elapsed(0, 1)
@@ -284,7 +293,7 @@ class Timer:
     def _cold(self, work: _Work, launches: int, timeout: float) -> float | None:
         """The same with the L2 cache overwritten before each; the sum of the single times."""
         address, nbytes = self._evicting.address, self._evicting.nbytes
-        with self._blocker.holding():
+        with self._held_afresh():
             for index in range(launches):
                 self._api.runtime.memsetAsync(address, index & 1, nbytes, self._queue.stream)
                 self._queue.record(2 * index)
@@ -295,6 +304,11 @@ class Timer:
         seconds = sum(self._queue.elapsed(2 * i, 2 * i + 1) for i in range(launches))
         self._check_idle(work, seconds)
         return None if self._blocker.expired else seconds
+
+    def _held_afresh(self) -> AbstractContextManager[None]:
+        """Hold the device, whose multiprocessors then are in a state of chance."""
+        self._shuffle.launch()
+        return self._blocker.holding()
 
     def _around(self, launch: Callable[[], None], launches: int) -> None:
         self._queue.record(0)
