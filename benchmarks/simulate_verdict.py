@@ -1,108 +1,466 @@
-"""How often the screen errs: suites of benchmarks simulated session by session.
+"""How often the verdict errs, beside other rules on the same samples: simulated and resampled.
 
-    python benchmarks/simulate_verdict.py [runs]
+    python benchmarks/simulate_verdict.py [--runs 2000] [--only simulated|resampled|ramp|fallback]
 
-prints the table in docs/baselines.md (2,000 runs of each suite unless told otherwise).
+prints the tables in docs/verdict.md. A suite is a number of benchmarks; a run of it has an alarm
+if it calls any of them slower though nothing changed.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from scipy.stats import beta, mannwhitneyu
 
-from pytest_gemm.verdict import PRIORS, screen
+from pytest_gemm.duet import ROUND_SIZES, Duet, DuetOutcome, order_of, worker_ratio
+from pytest_gemm.margin import EXPECTED, duet_spread
+from pytest_gemm.screen import Screen, device_spread, screen
 
-Settings = dict[str, Any]
-Draw = Callable[[np.random.Generator, tuple[int, ...]], npt.NDArray[np.float64]]
+Array = npt.NDArray[np.float64]
+Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]
+
+DATA = Path(__file__).parents[1] / "tests" / "data"
+LAUNCHES = 40
+"""Samples of one session in the simulation."""
 
 
-def normal(rng: np.random.Generator, shape: tuple[int, ...]) -> npt.NDArray[np.float64]:
+# Shapes of noise, all with a standard deviation of 1.
+
+
+def normal(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
     return rng.standard_normal(shape)
 
 
-def heavy(rng: np.random.Generator, shape: tuple[int, ...]) -> npt.NDArray[np.float64]:
-    """Student's t with three degrees of freedom, scaled to a standard deviation of 1."""
+def heavy(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Student's t with three degrees of freedom."""
     return np.asarray(rng.standard_t(3, shape)) / 3**0.5
 
 
+def bimodal(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """One of two levels, with a little noise around them."""
+    return np.asarray(0.98 * rng.choice([-1.0, 1.0], shape) + 0.2 * rng.standard_normal(shape))
+
+
+@dataclass(frozen=True)
+class World:
+    """How times scatter, in log seconds.
+
+    ``session_sd`` is the median over benchmarks of the deviation of sessions, ``varied`` how much
+    its logarithm varies between benchmarks; ``launch_sd`` that inside a session, where 1 % of the
+    launches are up to 20 % slow; ``duet_sd`` that of a worker's log ratio. ``disturbed`` is the
+    chance that a session as a whole is 10 to 60 % slow, ``odd_stored`` that a stored one is 2 to
+    20 times slow.
+    """
+
+    kind: str = "cuda"
+    draw: Draw = normal
+    session_sd: float = 0.002
+    varied: float = 0.5
+    launch_sd: float = 0.003
+    duet_sd: float = 0.002
+    disturbed: float = 0.0
+    odd_stored: float = 0.0
+
+    def sds(self, rng: np.random.Generator, benchmarks: int) -> Array:
+        """The deviation of each benchmark's sessions."""
+        return self.session_sd * np.exp(self.varied * rng.standard_normal(benchmarks))
+
+    def sessions(self, rng: np.random.Generator, sds: Array, count: int) -> Array:
+        """Log-medians: benchmarks x sessions."""
+        shape = (len(sds), count)
+        hit = rng.random(shape) < self.disturbed
+        slow = np.log1p(rng.uniform(0.1, 0.6, shape))
+        return sds[:, None] * self.draw(rng, shape) + hit * slow
+
+    def stored(self, rng: np.random.Generator, sds: Array, count: int) -> Array:
+        hit = rng.random((len(sds), count)) < self.odd_stored
+        slow = rng.uniform(np.log(2.0), np.log(20.0), hit.shape)
+        return self.sessions(rng, sds, count) + hit * slow
+
+    def launches(self, rng: np.random.Generator, levels: Array) -> Array:
+        """Log times of the launches of sessions with these log-medians."""
+        shape = (*levels.shape, LAUNCHES)
+        slow = (rng.random(shape) < 0.01) * rng.uniform(0.0, 0.2, shape)
+        return levels[..., None] + self.launch_sd * rng.standard_normal(shape) + slow
+
+    def worker_ratios(self, rng: np.random.Generator, count: int) -> list[float]:
+        return [float(x) for x in self.duet_sd * self.draw(rng, (count,))]
+
+
+# Other rules, on seconds: benchmarks x sessions x launches stored, benchmarks x launches new.
+
+
+def mean_5(old: Array, new: Array) -> npt.NDArray[np.bool_]:
+    """pytest-benchmark's ``--benchmark-compare-fail=mean:5%``: against the run before."""
+    return new.mean(axis=-1) > 1.05 * old[:, -1].mean(axis=-1)
+
+
+def median_5(old: Array, new: Array) -> npt.NDArray[np.bool_]:
+    """pytest-benchmark's ``median:5%``."""
+    return np.median(new, axis=-1) > 1.05 * np.median(old[:, -1], axis=-1)
+
+
+def mann_whitney(old: Array, new: Array) -> npt.NDArray[np.bool_]:
+    """p < 0.05 on all launches, those of the stored sessions pooled, and slower."""
+    pooled = old.reshape(len(old), -1)
+    p = mannwhitneyu(new, pooled, axis=-1, method="asymptotic").pvalue
+    return (p < 0.05) & (np.median(new, axis=-1) > np.median(pooled, axis=-1))
+
+
+def nvbench_noise(old: Array, new: Array) -> npt.NDArray[np.bool_]:
+    """nvbench-compare: the means differ by more than the smaller relative standard deviation."""
+    before = old[:, -1]
+    noise = [x.std(axis=-1, ddof=1) / x.mean(axis=-1) for x in (before, new)]
+    return new.mean(axis=-1) / before.mean(axis=-1) - 1 > np.minimum(*noise)
+
+
+def nvbench_gap(old: Array, new: Array) -> npt.NDArray[np.bool_]:
+    """nvbench-compare-robust: 0.5 % between the intervals from minimum to upper quartile."""
+    upper = np.quantile(old[:, -1], 0.75, axis=-1)
+    return new.min(axis=-1) > 1.005 * upper
+
+
+OTHERS: Mapping[str, Callable[[Array, Array], npt.NDArray[np.bool_]]] = {
+    "pytest-benchmark `mean:5%`": mean_5,
+    "pytest-benchmark `median:5%`": median_5,
+    "Mann-Whitney, launches pooled": mann_whitney,
+    "NVBench, noise": nvbench_noise,
+    "NVBench, gap of intervals": nvbench_gap,
+}
+
+
+# Ours
+
+
+def screened(kind: str, new: Array, old: Array, device_wide: bool = True) -> list[Screen]:
+    """The screen's answer for each benchmark, from log-medians."""
+    expected = EXPECTED[kind]
+    prior = device_spread(old.tolist(), expected) if device_wide else None
+    return [
+        screen(
+            float(np.exp(x)),
+            np.exp(row).tolist(),
+            expected=expected,
+            margin=expected.margin,
+            benchmarks=len(old),
+            prior=prior,
+        )
+        for x, row in zip(new, old, strict=True)
+    ]
+
+
+def dueted(
+    kind: str, benchmarks: int, ratios: Callable[[int], list[float]]
+) -> tuple[DuetOutcome, int]:
+    """Drive a duet to its end; ``ratios`` gives that many workers' log ratios."""
+    duet = Duet(ROUND_SIZES[kind], EXPECTED[kind].margin, benchmarks, duet_spread(kind))
+    while wanted := duet.next_round:
+        duet = replace(duet, rounds=(*duet.rounds, tuple(ratios(wanted.workers))))
+    return duet.finding.outcome, len(duet.rounds)
+
+
+@dataclass
+class Tally:
+    """What came of a number of suite runs."""
+
+    runs: int = 0
+    alarms: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    duets: int = 0
+    second_rounds: int = 0
+
+    @property
+    def found(self) -> float:
+        """The part of all benchmarks that was called slower."""
+        return self.outcomes["slower"] / self.outcomes.total()
+
+    @property
+    def bound(self) -> float:
+        """Clopper-Pearson's upper 95 % bound of the chance that a run has an alarm."""
+        if self.alarms == self.runs:
+            return 1.0
+        return float(beta.ppf(0.95, self.alarms + 1, self.runs - self.alarms))
+
+    def add(self, outcomes: Sequence[str]) -> None:
+        self.runs += 1
+        self.alarms += "slower" in outcomes
+        self.outcomes.update(outcomes)
+
+
 def simulate(
-    kind: str,
+    world: World,
     benchmarks: int,
     stored: int,
     runs: int,
     *,
-    draw: Draw = normal,
-    sd: float = 1.0,
     slowdown: float = 0.0,
-    odd_stored: float = 0.0,
-    disturbed: float = 0.0,
+    duets: bool = True,
+    device_wide: bool = True,
     attempts: int = 1,
     seed: int = 0,
-) -> tuple[float, Counter[str]]:
-    """The part of suite runs with an alarm, and how often each outcome was given.
+) -> Tally:
+    """Runs of a suite of which every kernel became that much slower.
 
-    ``sd`` is the standard deviation of sessions in units of the prior's; ``slowdown`` is what
-    every new session has lost; ``odd_stored`` is the chance that a stored session was slow by
-    a factor of 2 to 20; ``disturbed`` the chance that any session, the new one too, was slow by
-    10 to 60 %. Of ``attempts`` at the new session the fastest counts.
+    Of ``attempts`` at the new session the fastest counts.
     """
     rng = np.random.default_rng([seed, benchmarks, stored])
-    prior = PRIORS[kind]
-    spread = sd * prior.sd
-    outcomes: Counter[str] = Counter()
-    alarms = 0
+    tally = Tally()
+    loss = float(np.log1p(slowdown))
     for _ in range(runs):
-        old = spread * draw(rng, (benchmarks, stored))
-        old += (rng.random(old.shape) < odd_stored) * rng.uniform(
-            np.log(2.0), np.log(20.0), old.shape
-        )
-        new = spread * draw(rng, (benchmarks, attempts)) + np.log1p(slowdown)
-        for sessions in (old, new):
-            hit = rng.random(sessions.shape) < disturbed
-            sessions += hit * np.log1p(rng.uniform(0.1, 0.6, sessions.shape))
-        given = [
-            screen(x, row, prior=prior, benchmarks=benchmarks).outcome
-            for x, row in zip(np.exp(new.min(axis=1)).tolist(), np.exp(old).tolist(), strict=True)
-        ]
-        outcomes.update(given)
-        alarms += "slower" in given
-    return alarms / runs, outcomes
+        sds = world.sds(rng, benchmarks)
+        old = world.stored(rng, sds, stored)
+        new = world.sessions(rng, sds, attempts).min(axis=1) + loss
+        outcomes: list[str] = []
+        for found in screened(world.kind, new, old, device_wide):
+            if not (duets and found.suspicious):
+                outcomes.append(found.outcome)
+                continue
+            outcome, rounds = dueted(
+                world.kind,
+                benchmarks,
+                lambda n: [loss + x for x in world.worker_ratios(rng, n)],
+            )
+            outcomes.append(outcome)
+            tally.duets += 1
+            tally.second_rounds += rounds > 1
+        tally.add(outcomes)
+    return tally
 
 
-def main(runs: int) -> None:
-    disturbed = "one session in 50, new ones too, is 10 to 60 % slow"
-    unchanged: list[tuple[str, Settings]] = [
-        ("sessions as the prior expects", {}),
-        ("heavy tails (t, 3 df)", {"draw": heavy}),
-        ("sessions 1.5 times as noisy", {"sd": 1.5}),
-        ("one stored session in ten is 2 to 20x slow", {"odd_stored": 0.1}),
-        (disturbed, {"disturbed": 0.02}),
-        (f"{disturbed}; the faster of two attempts", {"disturbed": 0.02, "attempts": 2}),
-    ]
-    sizes = (1, 2, 3, 5, 10)
-    heading = " | ".join(f"S = {S}" for S in sizes)
-    rule = "|---" * (len(sizes) + 3) + "|"
-    print(f"| unchanged suites with an alarm | device | benchmarks | {heading} |\n{rule}")
-    for name, settings in unchanged:
-        for kind, benchmarks in (("host", 21), ("host", 100), ("cuda", 21), ("cuda", 100)):
-            rates = [simulate(kind, benchmarks, S, runs, **settings)[0] for S in sizes]
-            cells = " | ".join(f"{rate:.2%}" for rate in rates)
-            print(f"| {name} | {kind} | {benchmarks} | {cells} |", flush=True)
-    print(f"\n| slowdowns found | device | benchmarks | {heading} |\n{rule}")
-    slowdowns = (("host", 0.1), ("host", 0.2), ("host", 0.3), ("cuda", 0.02), ("cuda", 0.05))
-    for kind, slowdown in slowdowns:
-        for benchmarks in (21, 100):
+def simulate_others(
+    world: World, benchmarks: int, stored: int, runs: int, *, slowdown: float = 0.0, seed: int = 0
+) -> dict[str, Tally]:
+    """The other rules on launches of sessions of the same world."""
+    rng = np.random.default_rng([seed, benchmarks, stored])
+    tallies = {name: Tally() for name in OTHERS}
+    for _ in range(runs):
+        sds = world.sds(rng, benchmarks)
+        old = np.exp(world.launches(rng, world.stored(rng, sds, stored)))
+        new = np.exp(world.launches(rng, world.sessions(rng, sds, 1)[:, 0])) * (1 + slowdown)
+        for name, rule in OTHERS.items():
+            tallies[name].add(["slower" if slow else "same" for slow in rule(old, new)])
+    return tallies
+
+
+# Recorded sessions
+
+Recording = Mapping[str, Array]
+"""Cases, each processes x samples in the order they were taken (seconds)."""
+
+
+def recorded(name: str) -> Recording:
+    with np.load(DATA / name) as file:
+        return {case: np.asarray(file[case], np.float64) for case in file.files}
+
+
+def blocks(process: Array, rng: np.random.Generator, count: int) -> Iterator[Array]:
+    """That many runs of four consecutive samples of a process, any of them."""
+    for start in 4 * rng.integers(len(process) // 4, size=count):
+        yield process[start : start + 4]
+
+
+def resampled_ratio(process: Array, rng: np.random.Generator, slowdown: float) -> float:
+    """What a worker would have measured whose kernels are the recorded one, B slower."""
+    size = ROUND_SIZES["cuda"]
+    placements = []
+    for _ in range(size.placements):
+        taken = []
+        for i, block in enumerate(blocks(process, rng, size.blocks)):
+            is_new = np.array([kernel == "B" for kernel in order_of(i)])
+            taken.append((block * np.where(is_new, 1 + slowdown, 1.0)).tolist())
+        placements.append(taken)
+    return worker_ratio(placements)
+
+
+def resample(
+    recording: Recording, stored: int, runs: int, *, slowdown: float = 0.0, seed: int = 0
+) -> tuple[Tally, dict[str, Tally]]:
+    """Suite runs of recorded sessions: any one of a case is new, any others are stored.
+
+    A duet's workers are recorded processes, taken in turn. Ours, and the other rules.
+    """
+    rng = np.random.default_rng([seed, stored])
+    ours, others = Tally(), {name: Tally() for name in OTHERS}
+    cases = list(recording.values())
+    for _ in range(runs):
+        chosen = [rng.permutation(len(case))[: stored + 1] for case in cases]
+        old = [case[order[1:]] for case, order in zip(cases, chosen, strict=True)]
+        new = [case[order[0]] * (1 + slowdown) for case, order in zip(cases, chosen, strict=True)]
+        medians = np.array([np.median(np.log(x), axis=-1) for x in old])
+        answers = screened("cuda", np.array([np.median(np.log(x)) for x in new]), medians)
+        outcomes: list[str] = []
+        for case, found in zip(cases, answers, strict=True):
+            if not found.suspicious:
+                outcomes.append(found.outcome)
+                continue
+            outcome, rounds = dueted(
+                "cuda",
+                len(cases),
+                lambda n, case=case: [  # type: ignore[misc]
+                    resampled_ratio(case[i % len(case)], rng, slowdown) for i in range(n)
+                ],
+            )
+            outcomes.append(outcome)
+            ours.duets += 1
+            ours.second_rounds += rounds > 1
+        ours.add(outcomes)
+        for name, rule in OTHERS.items():
+            slow = [bool(rule(a[None], b[None])[0]) for a, b in zip(old, new, strict=True)]
+            others[name].add(["slower" if s else "same" for s in slow])
+    return ours, others
+
+
+# A clock that ramps
+
+
+def ramp(order: str, climb: float, runs: int, *, slowdown: float = 0.0, seed: int = 0) -> Tally:
+    """Duets while every worker's kernels become slower by ``climb`` over its measurements.
+
+    ``order`` is ``interleaved``, or ``one after the other``: all old, then all new.
+    """
+    rng = np.random.default_rng(seed)
+    size = ROUND_SIZES["cuda"]
+    count = 4 * size.placements * size.blocks
+    drift = climb * np.arange(count) / count
+    tally = Tally()
+    for _ in range(runs):
+
+        def ratios(workers: int) -> list[float]:
             found = []
-            for S in sizes:
-                _, outcomes = simulate(kind, benchmarks, S, runs // 20 or 1, slowdown=slowdown)
-                found.append(f"{outcomes['slower'] / outcomes.total():.1%}")
-            print(f"| {slowdown:.0%} | {kind} | {benchmarks} | {' | '.join(found)} |", flush=True)
+            for _ in range(workers):
+                noise = 0.0005 * rng.standard_normal(count)
+                if order == "interleaved":
+                    is_new = np.array(
+                        [k == "B" for i in range(count // 4) for k in order_of(i % size.blocks)]
+                    )
+                else:
+                    is_new = np.arange(count) >= count // 2
+                times = np.exp(drift + noise) * np.where(is_new, 1 + slowdown, 1.0)
+                if order == "interleaved":
+                    shape = (size.placements, size.blocks, 4)
+                    found.append(worker_ratio(times.reshape(shape).tolist()))
+                else:
+                    old, new = np.log(times[~is_new]), np.log(times[is_new])
+                    found.append(float(np.median(new) - np.median(old)))
+            return found
+
+        tally.add([dueted("cuda", 100, ratios)[0]])
+    return tally
+
+
+# The tables
+
+WORLDS: Mapping[str, World] = {
+    "sessions 0.2 %": World(),
+    "sessions 0.5 %": World(session_sd=0.005),
+    "0.2 %, heavy tails": World(draw=heavy),
+    "0.2 %, bimodal": World(draw=bimodal),
+    "0.2 %, one session in 50 is 10-60 % slow": World(disturbed=0.02),
+    "CPU: sessions 2.5 %": World("host", session_sd=0.025, launch_sd=0.02, duet_sd=0.01),
+    "CPU: one session in 50 is 10-60 % slow": World(
+        "host", session_sd=0.025, launch_sd=0.02, duet_sd=0.01, disturbed=0.02
+    ),
+}
+
+
+def heading(*cells: str) -> None:
+    print(f"| {' | '.join(cells)} |\n|{'---|' * len(cells)}", flush=True)
+
+
+def row(*cells: str) -> None:
+    print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def share(value: float) -> str:
+    return f"{100 * value:.2f} %" if value < 0.1 else f"{100 * value:.0f} %"
+
+
+def alarms(tally: Tally) -> str:
+    return f"{share(tally.alarms / tally.runs)} (< {share(tally.bound)})"
+
+
+def print_simulated(runs: int) -> None:
+    some = max(10, runs // 40)
+    heading("100 benchmarks", "S", "runs with an alarm (bound)", "1 %", "2 %", "5 %", "duets")
+    for name, world in WORLDS.items():
+        sizes = (1, 2, 3, 5, 20) if world is WORLDS["sessions 0.2 %"] else (3, 10)
+        for S in sizes:
+            same = simulate(world, 100, S, runs)
+            slow = (0.01, 0.02, 0.05) if world.kind == "cuda" else (0.05, 0.1, 0.2)
+            found = [simulate(world, 100, S, some, slowdown=x).found for x in slow]
+            duets = f"{same.duets / same.runs:.1f}"
+            row(name, str(S), alarms(same), *map(share, found), duets)
+    print()
+    heading("100 benchmarks, S = 10", "rule", "runs with an alarm", "1 %", "2 %", "5 %")
+    for name in ("sessions 0.2 %", "sessions 0.5 %", "0.2 %, heavy tails"):
+        world = WORLDS[name]
+        others = simulate_others(world, 100, 10, max(10, runs // 10))
+        slow = [simulate_others(world, 100, 10, 10, slowdown=x) for x in (0.01, 0.02, 0.05)]
+        for rule, tally in others.items():
+            found = [share(s[rule].found) for s in slow]
+            row(name, rule, share(tally.alarms / tally.runs), *found)
+
+
+def print_fallback(runs: int) -> None:
+    heading("no duets: 100 benchmarks", "S", "runs with an alarm", "2 %", "5 %", "20 %", "30 %")
+    for name, world in WORLDS.items():
+        for S in (1, 3, 10):
+            same = simulate(world, 100, S, runs, duets=False)
+            found = [
+                simulate(world, 100, S, max(10, runs // 40), duets=False, slowdown=x).found
+                for x in (0.02, 0.05, 0.2, 0.3)
+            ]
+            row(name, str(S), alarms(same), *map(share, found))
+
+
+def print_resampled(runs: int) -> None:
+    heading("recorded", "S", "rule", "runs with an alarm", "1 %", "2 %", "5 %", "duets")
+    for name, file in (("replays", "h200_replays.npz"), ("events", "h200_events.npz")):
+        recording = recorded(file)
+        for S in (1, 2, 3, 5):
+            ours, others = resample(recording, S, runs)
+            slow = [
+                resample(recording, S, max(10, runs // 10), slowdown=x) for x in (0.01, 0.02, 0.05)
+            ]
+            found = [share(s[0].found) for s in slow]
+            row(name, str(S), "ours", alarms(ours), *found, f"{ours.duets / ours.runs:.1f}")
+            for rule, tally in others.items():
+                found = [share(s[1][rule].found) for s in slow]
+                row(name, str(S), rule, share(tally.alarms / tally.runs), *found, "")
+
+
+def print_ramp(runs: int) -> None:
+    heading("order", "ramp", "unchanged, called slower", "2 % slower, found")
+    for order in ("interleaved", "one after the other"):
+        for climb in (0.02, 0.1):
+            same, slow = (ramp(order, climb, runs, slowdown=x) for x in (0.0, 0.02))
+            row(order, share(climb), share(same.found), share(slow.found))
+
+
+PARTS: Mapping[str, tuple[Callable[[int], None], float]] = {
+    "simulated": (print_simulated, 1.0),
+    "fallback": (print_fallback, 0.25),
+    "resampled": (print_resampled, 0.5),
+    "ramp": (print_ramp, 0.1),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=2000)
+    parser.add_argument("--only", choices=PARTS)
+    args = parser.parse_args()
+    for name, (show, part) in PARTS.items():
+        if args.only in (None, name):
+            show(max(10, round(part * args.runs)))
+            print()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 2000)
+    main()

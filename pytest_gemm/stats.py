@@ -20,6 +20,9 @@ MAD_TO_SD = 1.4826
 ODD_CUT = 4.0
 """A session further than this many standard deviations from the centre is left out."""
 
+MOST_DF = 30.0
+"""No number of stored series makes their shared spread worth more degrees of freedom."""
+
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
@@ -54,18 +57,41 @@ class Estimate:
         return math.log(self.high / self.low) / (2 * _normal_reach(self.n))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A standard deviation, and how many degrees of freedom it is worth."""
+
+    sd: float
+    df: float
+
+    def __post_init__(self) -> None:
+        """Raises ValueError unless both are finite and above 0."""
+        if not (0 < self.sd < math.inf and 0 < self.df < math.inf):
+            raise ValueError(f"{self.sd} with {self.df} degrees of freedom is no spread")
+
+    def moderate(self, sd: float, df: int) -> float:
+        """What to believe of a deviation that was measured with few degrees of freedom.
+
+        ``sqrt((d0 s0^2 + d s^2) / (d0 + d))`` (Smyth 2004, Statistical Applications in Genetics and
+        Molecular Biology 3(1), article 3).
+        """
+        return math.sqrt((self.df * self.sd**2 + df * sd**2) / (self.df + df))
+
+
+@dataclass(frozen=True, slots=True)
 class Consensus:
     """What a few sessions agree on: see ``consensus``.
 
-    ``centre`` and ``sd`` are those of one session's value; ``df`` are the degrees of freedom of
-    ``sd``; ``n`` sessions were used, those at the indices ``odd`` were not, and neither were those
-    before ``start``, which had settled at another level.
+    ``centre`` is that of one session's value, ``sd`` its moderated deviation with ``df`` degrees
+    of freedom, ``scatter`` the deviation of the ``n`` sessions used alone. Those at the indices
+    ``odd`` were not used, and neither were those before ``start``, which had settled at another
+    level.
     """
 
     centre: float
     sd: float
     df: float
+    scatter: float
     n: int
     odd: tuple[int, ...]
     start: int = 0
@@ -134,13 +160,11 @@ def coverage(n: int, i: int) -> float:
     return math.fsum(_coin_flips(n, k) for k in range(i + 1, n - i))
 
 
-def consensus(values: Sequence[float], prior_sd: float, prior_df: float) -> Consensus:
+def consensus(values: Sequence[float], prior: Spread) -> Consensus:
     """Centre and spread of sessions (logarithms, oldest first), with odd ones left out.
 
-    The spread is moderated by a prior worth ``prior_df`` observations (Smyth 2004, Statistical
-    Applications in Genetics and Molecular Biology 3(1), article 3):
-    ``sd^2 = (d0 s0^2 + (n-1) s^2) / (d0 + n - 1)``. A session is odd if it lies more than
-    ``ODD_CUT`` such deviations from the low median, ``s`` being taken there from the median
+    The spread is moderated by the prior. A session is odd if it lies more than ``ODD_CUT``
+    moderated deviations from the low median, the deviation being taken there from the median
     absolute deviation, so that the odd one cannot hide itself. The LOW median, because a disturbed
     session is a slow one: of two that contradict each other the faster stands.
 
@@ -149,34 +173,114 @@ def consensus(values: Sequence[float], prior_sd: float, prior_df: float) -> Cons
 
     Raises ValueError for no values, or one that is not finite.
     """
-    if not values or not all(math.isfinite(v) for v in values):
+    if not values or not all(map(math.isfinite, values)):
         raise ValueError("sessions must be finite numbers, and at least one")
-    found = _agreement(values, prior_sd, prior_df)
+    found = _agreement(values, prior)
     start = len(values)
     while start - 1 in found.odd:
         start -= 1
     if len(values) - start >= 2:
-        newest = _agreement(values[start:], prior_sd, prior_df)
+        newest = _agreement(values[start:], prior)
         if not newest.odd:
             return replace(newest, start=start)
     return found
 
 
-def _agreement(values: Sequence[float], prior_sd: float, prior_df: float) -> Consensus:
-    middle = _median_low(values)
-    mad = _median_low([abs(v - middle) for v in values])
-    cut = ODD_CUT * _moderated(MAD_TO_SD * mad, len(values), prior_sd, prior_df)
-    kept = [v for v in values if abs(v - middle) <= cut]
+def outliers(values: Sequence[float], middle: float, prior: Spread) -> tuple[int, ...]:
+    """The indices of values more than ``ODD_CUT`` moderated deviations from the middle."""
+    distances = [abs(v - middle) for v in values]
+    sd = prior.moderate(MAD_TO_SD * _median_low(distances), len(values) - 1)
+    cut = ODD_CUT * sd
+    if max(distances) <= cut:
+        return ()
+    return tuple(i for i, distance in enumerate(distances) if distance > cut)
+
+
+def mean_and_sd(values: Sequence[float]) -> tuple[float, float]:
+    """The mean, and the sample's standard deviation (0 for one value)."""
+    n = len(values)
+    mean = math.fsum(values) / n
+    if n == 1:
+        return mean, 0.0
+    return mean, math.sqrt(math.fsum([(v - mean) ** 2 for v in values]) / (n - 1))
+
+
+def median(values: Iterable[float]) -> float:
+    """The middle value, or the mean of the two. Raises ValueError where there is none."""
+    ordered = sorted(values)
+    if not ordered:
+        raise ValueError("a median needs at least one value")
+    return _median(ordered)
+
+
+def shared_spread(scatters: Iterable[tuple[float, int]], least: float) -> Spread:
+    """What many series, each (standard deviation, degrees of freedom), say of a further one.
+
+    Their variances are taken as ``s0^2`` times a scaled F distribution with d and ``d0`` degrees
+    of freedom: ``d0`` follows from how much more the logarithms of the variances scatter than
+    trigamma(d/2) explains, ``s0`` from their mean (Smyth 2004, section 6.2). Deviations below
+    ``least`` count as that much: a series that happens to repeat exactly says nothing. ``d0`` is
+    at most ``MOST_DF``. Raises ValueError for fewer than two series.
+    """
+    known = [(max(sd, least), df / 2) for sd, df in scatters]
+    if len(known) < 2:
+        raise ValueError("what series share takes at least two")
+    mean, sd = mean_and_sd([2 * math.log(sd) - _log_chi_square(half) for sd, half in known])
+    explained = math.fsum([_trigamma(half) for _, half in known]) / len(known)
+    half = min(_inverse_trigamma(sd**2 - explained), MOST_DF / 2)
+    return Spread(max(math.exp((mean + _log_chi_square(half)) / 2), least), 2 * half)
+
+
+@lru_cache(maxsize=1024)
+def student_quantile(probability: float, df: float) -> float:
+    """The quantile of Student's t."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(df, probability))
+
+
+def _agreement(values: Sequence[float], prior: Spread) -> Consensus:
+    odd = outliers(values, _median_low(values), prior)
+    kept = [v for i, v in enumerate(values) if i not in odd] if odd else values
     n = len(kept)
-    centre = math.fsum(kept) / n
-    sd = math.sqrt(math.fsum((v - centre) ** 2 for v in kept) / (n - 1)) if n > 1 else 0.0
-    return Consensus(
-        centre=centre,
-        sd=_moderated(sd, n, prior_sd, prior_df),
-        df=prior_df + n - 1,
-        n=n,
-        odd=tuple(i for i, v in enumerate(values) if abs(v - middle) > cut),
-    )
+    centre, scatter = mean_and_sd(kept)
+    sd = prior.moderate(scatter, n - 1)
+    return Consensus(centre, sd, prior.df + n - 1, scatter, n, odd)
+
+
+@lru_cache(maxsize=4096)
+def _log_chi_square(half: float) -> float:
+    """The mean logarithm of a chi-square variable over its degrees of freedom, 2 half."""
+    from scipy.special import digamma
+
+    return float(digamma(half)) - math.log(half)
+
+
+@lru_cache(maxsize=4096)
+def _trigamma(x: float) -> float:
+    """The variance of the logarithm of a chi-square variable with 2x degrees of freedom."""
+    from scipy.special import polygamma
+
+    return float(polygamma(1, x))
+
+
+def _inverse_trigamma(value: float) -> float:
+    """x with trigamma(x) = value; infinite where the value is not above 0.
+
+    Newton's method on 1/trigamma, which is convex and nearly linear (Smyth 2004, appendix).
+    """
+    from scipy.special import polygamma
+
+    if value <= 1e-6:
+        return math.inf
+    x = 0.5 + 1 / value
+    for _ in range(50):
+        trigamma = _trigamma(x)
+        step = trigamma * (1 - trigamma / value) / float(polygamma(2, x))
+        x += step
+        if abs(step) < 1e-10 * x:
+            break
+    return x
 
 
 @lru_cache(maxsize=4096)
@@ -185,10 +289,6 @@ def _normal_reach(n: int) -> float:
     from statistics import NormalDist
 
     return NormalDist().inv_cdf((1 + coverage(n, median_interval(n)[0])) / 2)
-
-
-def _moderated(sd: float, n: int, prior_sd: float, prior_df: float) -> float:
-    return math.sqrt((prior_df * prior_sd**2 + (n - 1) * sd**2) / (prior_df + n - 1))
 
 
 def _coin_flips(n: int, k: int) -> float:

@@ -1,24 +1,27 @@
 """Slower, or only noise? Data in, data out: no file, no clock, no other benchmark of this run.
 
-Everything is decided on natural logarithms of seconds; a ``Verdict`` holds relative changes:
-0.05 is 5 % slower. ``docs/baselines.md`` gives the formulas, their sources and the error rates.
+``judge`` screens a new session against the stored ones, ``decided_by_duet`` puts in what a duet
+found, ``held_against_anchor`` looks for slow drift, in that order. Everything is decided on
+natural logarithms of seconds; a ``Verdict`` holds relative changes: 0.05 is 5 % slower.
+``docs/verdict.md`` gives the rules, their sources and the error rates.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from functools import lru_cache
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
 from pytest_gemm.baselines import Series, Session, differing, epoch
-from pytest_gemm.stats import checked_seconds, consensus
+from pytest_gemm.duet import Finding
+from pytest_gemm.margin import Expected, checked_margin, expected, margin_of
+from pytest_gemm.screen import ALPHA, Screen, device_spread, screen
+from pytest_gemm.stats import Spread, checked_seconds, consensus, student_quantile
 
-Outcome = Literal["same", "slower", "faster", "new", "withheld", "inconclusive", "ungated"]
-
-ALPHA = 0.05
-"""Chance that a run of the whole stored suite calls an unchanged benchmark slower."""
+Outcome = Literal[
+    "same", "slower", "faster", "drifted", "new", "withheld", "inconclusive", "ungated"
+]
 
 LEAST_SAMPLES = 6
 """Fewer samples have no 95 % interval of their median: nothing is decided."""
@@ -26,32 +29,11 @@ LEAST_SAMPLES = 6
 FULL_BASELINE = 3
 """Below so many stored sessions a verdict is provisional."""
 
-POWER = 0.9
-"""How often ``smallest_slowdown`` would be found."""
-
-UNRULY = 3.0
-"""Sessions that scatter by more than this many prior deviations contradict each other."""
-
+FAILS = frozenset({"slower", "drifted"})
 FAILS_STRICTLY = frozenset({"new", "withheld", "inconclusive"})
 
-
-@dataclass(frozen=True)
-class Prior:
-    """What is expected of a kind of device before anything is stored.
-
-    ``sd`` is that of one session's log-median, worth ``df`` observations; ``margin`` is the
-    relative slowdown that is tolerated on top of noise.
-    """
-
-    sd: float
-    df: float
-    margin: float
-
-
-PRIORS: Mapping[str, Prior] = {
-    "host": Prior(sd=0.025, df=8, margin=0.03),
-    "cuda": Prior(sd=0.004, df=8, margin=0.003),
-}
+DRIFTS = frozenset({"same", "inconclusive"})
+"""Outcomes that drift against the anchor replaces."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +42,13 @@ class Verdict:
 
     ``change`` is the median over the baseline's, less 1, with its interval ``low`` to ``high``,
     which holds for all stored benchmarks together; ``threshold`` is the change above which the
-    outcome is ``slower``; ``smallest_slowdown`` is found with ``POWER``. ``decided_by`` is
-    ``sessions``, ``prior`` (too few sessions to know their spread), ``conditions`` or empty.
-    ``baseline_median`` is in seconds, of ``sessions`` stored sessions. Numbers are None where
-    nothing was compared.
+    outcome is ``slower``; ``smallest_slowdown`` is found 9 times in 10. ``decided_by`` is
+    ``sessions``, ``prior`` (too few sessions to know their spread), ``duet`` (of ``workers``
+    processes in ``rounds`` rounds, with ``odd_workers`` left out), ``anchor``, ``conditions`` or
+    empty. ``baseline_median`` is in seconds, of ``sessions`` stored sessions; ``stored_change`` is
+    the change from it, from which a duet's may differ; ``drift`` that from the pinned anchor.
+    Where ``suspicious``, a duet should decide if one can be had. Numbers are None where nothing
+    was compared.
     """
 
     outcome: Outcome
@@ -77,6 +62,12 @@ class Verdict:
     provisional: bool = False
     smallest_slowdown: float | None = None
     notes: tuple[str, ...] = ()
+    suspicious: bool = False
+    stored_change: float | None = None
+    workers: int = 0
+    odd_workers: int = 0
+    rounds: int = 0
+    drift: float | None = None
 
     @property
     def has_baseline(self) -> bool:
@@ -85,7 +76,7 @@ class Verdict:
 
     def fails(self, strict: bool = False) -> bool:
         """Whether the benchmark's item fails. A gain never does."""
-        return self.outcome == "slower" or (strict and self.outcome in FAILS_STRICTLY)
+        return self.outcome in FAILS or (strict and self.outcome in FAILS_STRICTLY)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, dicts, strings and numbers."""
@@ -107,21 +98,6 @@ class Comparable:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Screen:
-    """A new session against stored ones, on log seconds: see ``screen``."""
-
-    outcome: Outcome
-    centre: float
-    change: float
-    reach: float
-    threshold: float
-    smallest: float
-    used: int
-    odd: tuple[int, ...]
-    start: int
-
-
 def judge(
     now: Session,
     reference: Series | None,
@@ -129,41 +105,115 @@ def judge(
     kind: str,
     benchmarks: int,
     margin: float | None = None,
+    prior: Spread | None = None,
     alpha: float = ALPHA,
-    prior: Prior | None = None,
+    duets: bool = False,
+    finding: Finding | None = None,
 ) -> Verdict:
     """Compare a session with the series that ``BaselineStore.reference`` gives for it.
 
     ``kind`` is the device's (``host`` or ``cuda``), ``benchmarks`` the number that is STORED for
     it, whatever was selected now: alpha is divided by it. ``margin`` (a fraction) and ``prior``
-    replace those of the kind. Raises ValueError for times that are not finite and above 0, and
-    for an unknown kind or a count below 1.
+    (``stored_spread``) replace those of the kind. ``duets``: one can be had where the verdict
+    turns out ``suspicious``; judge again with its ``finding``, which then decides. Both kernels
+    of a duet ran on this machine now, so what differs from the stored sessions' conditions, or
+    what the machine has become since, plays no part in it.
+
+    Raises ValueError for times that are not finite and above 0, and for an unknown kind or a
+    count below 1.
     """
-    prior = _prior(kind, prior, margin)
+    usual = expected(kind)
+    margin = margin_of(kind, given=[margin])
     checked_seconds([now.estimate.median, now.estimate.low, now.estimate.high])
     if reference is None:
-        return Verdict("new", notes=("nothing is stored for it on this device",))
+        verdict = Verdict("new", notes=("nothing is stored for it on this device",))
+    else:
+        verdict = _screened(now, reference, usual, margin, benchmarks, prior, alpha)
+    if finding is not None:
+        verdict = _of_duet(verdict, finding, margin)
+    elif duets and verdict.change is not None:
+        # The screen flags whatever is worth finding: noise costs duets, not sight.
+        verdict = replace(verdict, smallest_slowdown=(1 + margin) * (1 + usual.gap) - 1)
+    return replace(verdict, notes=(*verdict.notes, *_outcome_notes(verdict, usual)))
+
+
+def held_against_anchor(
+    verdict: Verdict,
+    now: Session,
+    anchor: Series,
+    *,
+    kind: str,
+    benchmarks: int,
+    prior: Spread | None = None,
+    drift: float | None = None,
+    alpha: float = ALPHA,
+) -> Verdict:
+    """Turn ``same`` into ``drifted`` where accepted steps have added up against the pinned anchor.
+
+    The distance is that of the stored baseline from the anchor's sessions, and the change that
+    the verdict found on top. Drifted is a distance whose lower bound is above ``drift`` (a
+    fraction, else that of the kind), with the error of all sessions that it rests on. An anchor
+    measured under other conditions or another compiler says nothing, which is noted.
+    """
+    if verdict.change is None or verdict.baseline_median is None:
+        return verdict
+    found = comparable(now, anchor)
+    if found.outcome is not None:
+        why = "; ".join(found.notes)
+        return replace(verdict, notes=(*verdict.notes, f"the anchor cannot be compared: {why}"))
+    usual = expected(kind)
+    tolerated = math.log1p(usual.drift if drift is None else checked_margin(drift))
+    base = consensus([math.log(s.estimate.median) for s in found.sessions], prior or usual.session)
+    distance = math.log(verdict.baseline_median) + math.log1p(verdict.change) - base.centre
+    # A duet's change does not rest on the new session.
+    sessions = 1 / base.n + (1 / verdict.sessions if verdict.decided_by == "duet" else 1)
+    reach = base.sd * math.sqrt(sessions) * student_quantile(1 - alpha / benchmarks, base.df)
+    verdict = replace(verdict, drift=math.expm1(distance))
+    if verdict.outcome not in DRIFTS or distance - reach <= tolerated:
+        return verdict
+    since = found.sessions[-1].date
+    note = (
+        f"{math.expm1(distance):.1%} slower than the anchor of {since}, "
+        f"{math.expm1(tolerated):.1%} is tolerated: pin another anchor to accept that"
+    )
+    return replace(verdict, outcome="drifted", decided_by="anchor", notes=(*verdict.notes, note))
+
+
+def _screened(
+    now: Session,
+    reference: Series,
+    usual: Expected,
+    margin: float,
+    benchmarks: int,
+    prior: Spread | None,
+    alpha: float,
+) -> Verdict:
     against = comparable(now, reference)
     notes = [*against.notes, *_program_notes(now, reference.newest)]
     if against.outcome is not None:
-        return Verdict(against.outcome, decided_by="conditions", notes=tuple(notes))
+        # Only a changed program can be slower; what else changed is no fault of the kernel.
+        changed = now.program != reference.program
+        return Verdict(
+            against.outcome, decided_by="conditions", notes=tuple(notes), suspicious=changed
+        )
     if now.estimate.n < LEAST_SAMPLES:
         notes.append(f"{now.estimate.n} samples are too few: {LEAST_SAMPLES} are needed")
         return Verdict("withheld", decided_by="conditions", notes=tuple(notes))
     result = screen(
         now.estimate.median,
         [session.estimate.median for session in against.sessions],
-        prior=prior,
+        expected=usual,
+        margin=margin,
         benchmarks=benchmarks,
+        prior=prior,
         alpha=alpha,
         excess=_excess_error(now, against.sessions),
     )
-    notes += _odd_notes(now, against.sessions, result)
-    notes += _screen_notes(result, prior)
     provisional = result.used < FULL_BASELINE
+    change = math.expm1(result.change)
     return Verdict(
         result.outcome,
-        change=math.expm1(result.change),
+        change=change,
         low=math.expm1(result.change - result.reach),
         high=math.expm1(result.change + result.reach),
         threshold=math.expm1(result.threshold),
@@ -172,63 +222,36 @@ def judge(
         sessions=result.used,
         provisional=provisional,
         smallest_slowdown=math.expm1(result.smallest),
-        notes=tuple(notes),
+        notes=(*notes, *_odd_notes(now, against.sessions, result)),
+        suspicious=result.suspicious,
+        stored_change=change,
     )
 
 
-def screen(
-    seconds: float,
-    stored: Sequence[float],
-    *,
-    prior: Prior,
-    benchmarks: int,
-    alpha: float = ALPHA,
-    excess: float = 0.0,
-) -> Screen:
-    """Decide from medians alone: a new session's, and the stored ones' (seconds, oldest first).
+def _of_duet(verdict: Verdict, finding: Finding, margin: float) -> Verdict:
+    return replace(
+        verdict,
+        outcome=finding.outcome,
+        change=math.expm1(finding.change),
+        low=math.expm1(finding.low),
+        high=math.expm1(finding.high),
+        threshold=math.expm1(math.log1p(margin) + finding.high - finding.change),
+        decided_by="duet",
+        provisional=False,
+        smallest_slowdown=math.expm1(finding.smallest),
+        suspicious=False,
+        workers=finding.workers,
+        odd_workers=finding.odd,
+        rounds=finding.rounds,
+    )
 
-    With centre c and spread s of the stored logarithms (``stats.consensus``), d0 the prior's
-    degrees of freedom and S sessions used, the new value lies within ``reach = t sqrt(s^2 (1 +
-    1/S) + excess^2)`` of c, t being the 1 - alpha/benchmarks quantile of Student's t with
-    d0 + S - 1 degrees of freedom; ``slower`` is a change above ``threshold = log(1 + margin) +
-    reach``. ``excess`` is the standard error that the new median has beyond the stored ones'.
 
-    Noise never buys a pass: a change that the prior's spread alone would have called slower is
-    ``inconclusive`` where only a larger spread or a larger error excuses it, and so is everything
-    that is neither slower nor faster where the spread is above ``UNRULY`` times the prior's.
+def stored_spread(references: Iterable[Series], kind: str) -> Spread:
+    """The spread of sessions on a device, from every reference series stored for it.
 
-    Raises ValueError for times that are not finite and above 0, and for a count below 1.
+    Of each series the newest sessions count, those of one epoch and the same conditions.
     """
-    if benchmarks < 1:
-        raise ValueError(f"{benchmarks} stored benchmarks: there is at least this one")
-    if not 0 < alpha < 1 or not 0 <= excess < math.inf:
-        raise ValueError(f"alpha = {alpha} or excess = {excess} cannot be used")
-    (new,) = checked_seconds([seconds])
-    base = consensus([math.log(s) for s in checked_seconds(stored)], prior.sd, prior.df)
-    change = math.log(new) - base.centre
-    error = math.hypot(base.sd * math.sqrt(1 + 1 / base.n), excess)
-    expected_error = prior.sd * math.sqrt(1 + 1 / base.n)
-    t = student_quantile(1 - alpha / benchmarks, base.df)
-    tolerated = math.log1p(prior.margin)
-    threshold = tolerated + t * error
-    outcome: Outcome = "same"
-    if change > threshold:
-        outcome = "slower"
-    elif change < -threshold:
-        outcome = "faster"
-    elif change > tolerated + t * expected_error or base.sd > UNRULY * prior.sd:
-        outcome = "inconclusive"
-    return Screen(
-        outcome=outcome,
-        centre=base.centre,
-        change=change,
-        reach=t * error,
-        threshold=threshold,
-        smallest=threshold + student_quantile(POWER, base.df) * error,
-        used=base.n,
-        odd=base.odd,
-        start=base.start,
-    )
+    return device_spread(map(_latest_logs, references), expected(kind))
 
 
 def comparable(now: Session, reference: Series) -> Comparable:
@@ -259,22 +282,9 @@ def comparable(now: Session, reference: Series) -> Comparable:
     return Comparable(tuple(current), notes=tuple(notes))
 
 
-@lru_cache(maxsize=1024)
-def student_quantile(probability: float, df: float) -> float:
-    """The quantile of Student's t."""
-    from scipy.special import stdtrit
-
-    return float(stdtrit(df, probability))
-
-
-def _prior(kind: str, prior: Prior | None, margin: float | None) -> Prior:
-    if prior is None and kind not in PRIORS:
-        raise ValueError(f"{kind!r} is none of {', '.join(PRIORS)}")
-    prior = prior or PRIORS[kind]
-    margin = prior.margin if margin is None else margin
-    if not 0 <= margin < math.inf:
-        raise ValueError(f"a margin of {margin} cannot be used")
-    return Prior(prior.sd, prior.df, margin)
+def _latest_logs(series: Series) -> list[float]:
+    """Log medians of the sessions that are alike to the newest, oldest first."""
+    return [math.log(s.estimate.median) for s in comparable(series.newest, series).sessions]
 
 
 def _excess_error(now: Session, stored: Sequence[Session]) -> float:
@@ -316,13 +326,24 @@ def _odd_notes(now: Session, stored: Sequence[Session], result: Screen) -> list[
     return notes
 
 
-def _screen_notes(result: Screen, prior: Prior) -> list[str]:
+def _outcome_notes(verdict: Verdict, usual: Expected) -> list[str]:
     notes = []
-    if result.used < FULL_BASELINE:
-        notes.append(f"provisional: {result.used} of {FULL_BASELINE} sessions")
-    if result.outcome == "inconclusive":
-        notes.append(f"the noise is above the {prior.sd:.1%} expected of this kind of device")
-    if result.outcome == "faster":
+    if verdict.provisional:
+        notes.append(f"provisional: {verdict.sessions} of {FULL_BASELINE} sessions")
+    if verdict.odd_workers:
+        notes.append(f"{verdict.odd_workers} workers of the duet are odd and left out")
+    if verdict.outcome == "inconclusive":
+        notes.append(
+            f"{verdict.workers} workers of the duet do not agree well enough to tell"
+            if verdict.decided_by == "duet"
+            else f"the noise is above the {usual.session.sd:.1%} expected of this kind of device"
+        )
+    if verdict.decided_by == "duet" and verdict.outcome == "same" and verdict.stored_change:
+        notes.append(
+            f"{verdict.stored_change:+.1%} against the stored sessions, but not side by side with "
+            "the stored kernel: the machine changed, or was disturbed"
+        )
+    if verdict.outcome == "faster":
         notes.append("store the gain with --gemm-baseline update")
     return notes
 

@@ -3,20 +3,27 @@ from __future__ import annotations
 import itertools
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
 from pytest_gemm.stats import (
+    MOST_DF,
     Estimate,
+    Spread,
     consensus,
     coverage,
+    mean_and_sd,
+    median,
     median_interval,
     relative_width,
+    shared_spread,
     summarize,
 )
 
+SPREAD = Spread(0.02, 8)
 times = st.floats(min_value=1e-9, max_value=1e3)
 
 
@@ -123,7 +130,7 @@ def test_the_error_of_a_median_shrinks_with_its_interval() -> None:
 
 
 def test_consensus_of_sessions_that_agree_is_moderated_by_the_prior() -> None:
-    found = consensus([0.0, 0.01, 0.02, 0.01], 0.02, 8)
+    found = consensus([0.0, 0.01, 0.02, 0.01], SPREAD)
 
     variance = (8 * 0.02**2 + 2 * 0.01**2) / (8 + 3)
     assert found.centre == pytest.approx(0.01)
@@ -132,7 +139,7 @@ def test_consensus_of_sessions_that_agree_is_moderated_by_the_prior() -> None:
 
 
 def test_one_session_has_the_prior_alone() -> None:
-    found = consensus([1.5], 0.02, 8)
+    found = consensus([1.5], SPREAD)
 
     assert found.sd == pytest.approx(0.02)
     assert (found.centre, found.df, found.n) == (1.5, 8, 1)
@@ -144,7 +151,7 @@ def test_a_session_ten_times_slow_is_named_and_left_out(count: int, place: int) 
     sessions = [0.001 * k for k in range(count)]
     sessions[place] += math.log(10)
 
-    found = consensus(sessions, 0.02, 8)
+    found = consensus(sessions, SPREAD)
 
     assert found.odd == (place % count,)
     assert abs(found.centre) < 0.01
@@ -152,11 +159,11 @@ def test_a_session_ten_times_slow_is_named_and_left_out(count: int, place: int) 
 
 
 def test_of_two_that_contradict_each_other_the_faster_stands() -> None:
-    assert consensus([math.log(3), 0.0], 0.02, 8).centre == 0.0
+    assert consensus([math.log(3), 0.0], SPREAD).centre == 0.0
 
 
 def test_sessions_that_scatter_are_not_called_odd() -> None:
-    found = consensus([0.0, 0.2, 0.4, 0.6, 0.8], 0.02, 8)
+    found = consensus([0.0, 0.2, 0.4, 0.6, 0.8], SPREAD)
 
     assert found.odd == ()
     assert found.sd > 0.15
@@ -165,7 +172,7 @@ def test_sessions_that_scatter_are_not_called_odd() -> None:
 @pytest.mark.parametrize("sessions", [[], [math.nan], [0.0, math.inf]])
 def test_refuses_sessions_that_are_not_numbers(sessions: list[float]) -> None:
     with pytest.raises(ValueError, match="finite"):
-        consensus(sessions, 0.02, 8)
+        consensus(sessions, SPREAD)
 
 
 @pytest.mark.parametrize("level", [-0.5, 0.5])
@@ -173,9 +180,9 @@ def test_refuses_sessions_that_are_not_numbers(sessions: list[float]) -> None:
 def test_two_new_sessions_that_agree_are_a_new_level(before: int, level: float) -> None:
     old = [0.001 * k for k in range(before)]
 
-    disturbed = consensus([*old, level], 0.02, 8)
-    settled = consensus([*old, level, level + 0.01], 0.02, 8)
-    later = consensus([*old, level, level + 0.01, level - 0.01, level], 0.02, 8)
+    disturbed = consensus([*old, level], SPREAD)
+    settled = consensus([*old, level, level + 0.01], SPREAD)
+    later = consensus([*old, level, level + 0.01, level - 0.01, level], SPREAD)
 
     if before > 1:
         assert abs(disturbed.centre) < 0.02
@@ -186,6 +193,67 @@ def test_two_new_sessions_that_agree_are_a_new_level(before: int, level: float) 
 
 
 def test_two_new_sessions_that_contradict_each_other_are_no_level() -> None:
-    found = consensus([0.0, 0.0, 0.0, 0.0, 1.0, 2.0], 0.02, 8)
+    found = consensus([0.0, 0.0, 0.0, 0.0, 1.0, 2.0], SPREAD)
 
     assert (found.centre, found.odd, found.start) == (0.0, (4, 5), 0)
+
+
+def test_a_spread_is_moderated_by_its_degrees_of_freedom() -> None:
+    assert SPREAD.moderate(0.05, 0) == pytest.approx(0.02)
+    assert SPREAD.moderate(0.05, 8) == pytest.approx(math.sqrt((0.02**2 + 0.05**2) / 2))
+
+
+@pytest.mark.parametrize(("sd", "df"), [(0.0, 1), (1, 0), (math.nan, 1), (1, math.inf), (-1, 3)])
+def test_refuses_a_spread_that_cannot_be(sd: float, df: float) -> None:
+    with pytest.raises(ValueError, match="no spread"):
+        Spread(sd, df)
+
+
+@pytest.mark.parametrize("df", [2, 4, 9])
+def test_series_of_one_deviation_share_it(df: int) -> None:
+    """Nothing but sampling noise: the prior is as good as known."""
+    rng = np.random.default_rng(0)
+    sds = 0.01 * np.sqrt(rng.chisquare(df, 2000) / df)
+
+    found = shared_spread([(sd, df) for sd in sds], 1e-4)
+
+    assert found.sd == pytest.approx(0.01, rel=0.05)
+    assert found.df == MOST_DF
+
+
+@pytest.mark.parametrize("d0", [3.0, 8.0])
+def test_series_of_different_deviations_are_worth_less(d0: float) -> None:
+    """Variances drawn as the model has them: s0^2 d0 / chi-square(d0), observed with 4 df."""
+    rng = np.random.default_rng(0)
+    true = 0.01 * np.sqrt(d0 / rng.chisquare(d0, 20_000))
+    seen = true * np.sqrt(rng.chisquare(4, 20_000) / 4)
+
+    found = shared_spread([(sd, 4) for sd in seen], 1e-9)
+
+    assert found.sd == pytest.approx(0.01, rel=0.05)
+    assert found.df == pytest.approx(d0, rel=0.15)
+
+
+def test_series_that_repeat_exactly_do_not_make_a_spread_of_nothing() -> None:
+    found = shared_spread([(0.0, 4)] * 10, 0.001)
+
+    assert 0.001 <= found.sd < 0.0015
+
+
+def test_what_is_shared_takes_two_series() -> None:
+    with pytest.raises(ValueError, match="two"):
+        shared_spread([(0.01, 4)], 0.001)
+
+
+@given(st.lists(st.floats(-1, 1), min_size=1, max_size=20))
+def test_the_mean_and_the_deviation_are_those_of_the_textbook(values: list[float]) -> None:
+    mean, sd = mean_and_sd(values)
+
+    assert mean == pytest.approx(np.mean(values))
+    assert sd == pytest.approx(np.std(values, ddof=1) if len(values) > 1 else 0.0, abs=1e-12)
+
+
+def test_a_median_needs_a_value() -> None:
+    assert median([3.0, 1.0, 2.0, 10.0]) == 2.5
+    with pytest.raises(ValueError, match="at least one"):
+        median([])

@@ -2,18 +2,16 @@ from __future__ import annotations
 
 import json
 import math
-import runpy
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_gemm.baselines import Series, Session
+from pytest_gemm.duet import Finding
+from pytest_gemm.margin import EXPECTED
 from pytest_gemm.stats import Estimate
-from pytest_gemm.verdict import PRIORS, Prior, Verdict, judge, screen
-
-SIMULATION = Path(__file__).parents[1] / "benchmarks" / "simulate_verdict.py"
+from pytest_gemm.verdict import Verdict, held_against_anchor, judge, stored_spread
 
 
 def estimate(median: float = 1e-3, n: int = 50, width: float = 0.002) -> Estimate:
@@ -102,23 +100,11 @@ def test_slower_is_where_the_whole_interval_lies_beyond_the_margin() -> None:
     below = verdict(session(centre * (1 + at_threshold) * 0.9999), stored)
     above = verdict(session(centre * (1 + at_threshold) * 1.0001), stored)
 
-    margin = PRIORS["host"].margin
+    margin = EXPECTED["host"].margin
     assert (below.outcome, above.outcome) == ("same", "slower")
     assert below.low is not None
     assert above.low is not None
     assert below.low < margin < above.low
-
-
-def test_the_threshold_is_students_prediction_interval() -> None:
-    medians = [1e-3, 1.01e-3, 1.02e-3]
-    result = screen(1e-3, medians, prior=Prior(0.02, 6, 0.01), benchmarks=10)
-
-    logs = [math.log(m) for m in medians]
-    mean = sum(logs) / 3
-    variance = (6 * 0.02**2 + sum((x - mean) ** 2 for x in logs)) / 8
-    t = 3.3554  # 0.995 quantile with 8 degrees of freedom, from a printed table
-    expected = math.log1p(0.01) + t * math.sqrt(variance * (1 + 1 / 3))
-    assert result.threshold == pytest.approx(expected, rel=1e-4)
 
 
 def test_more_stored_benchmarks_ask_for_more_evidence() -> None:
@@ -210,16 +196,6 @@ def test_refuses_what_is_not_a_time(bad: float, place: str) -> None:
     values: dict[str, Any] = {place: bad}
     with pytest.raises(ValueError, match="not a time"):
         verdict(session(estimate=replace(estimate(), **values)), series(1e-3))
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf, 0.0, -1e-3])
-def test_refuses_stored_values_that_are_not_times(bad: float) -> None:
-    with pytest.raises(ValueError, match="not a time"):
-        screen(1e-3, [1e-3, bad], prior=PRIORS["host"], benchmarks=1)
-    with pytest.raises(ValueError, match=r"not a time"):
-        screen(bad, [1e-3], prior=PRIORS["host"], benchmarks=1)
-    with pytest.raises(ValueError, match="no time"):
-        screen(1e-3, [], prior=PRIORS["host"], benchmarks=1)
 
 
 def test_refuses_an_unknown_kind_and_no_benchmarks() -> None:
@@ -323,80 +299,145 @@ def test_a_verdict_survives_json(reference: Series | None) -> None:
     assert Verdict.from_dict(json.loads(json.dumps(found.to_dict()))) == found
 
 
-@pytest.mark.parametrize(("kind", "benchmarks"), [("host", 21), ("cuda", 100)])
-@pytest.mark.parametrize("stored", [1, 3])
-def test_unchanged_suites_do_not_alarm(kind: str, benchmarks: int, stored: int) -> None:
-    simulate = runpy.run_path(str(SIMULATION))["simulate"]
-
-    alarms, outcomes = simulate(kind, benchmarks, stored, 100)
-
-    assert alarms <= 0.02
-    assert outcomes["same"] >= 0.998 * 100 * benchmarks
+def finding(outcome: str = "same", change: float = 0.0, **changes: Any) -> Finding:
+    logs: dict[str, Any] = {"change": change, "low": change - 0.002, "high": change + 0.002}
+    counts = {"workers": 12, "odd": 0, "rounds": 2, "df": 15.0}
+    spread = {"smallest": 0.006, "error": 0.0005, "worker_sd": 0.002}
+    return Finding(outcome=outcome, **logs | counts | spread | changes)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("kind", "benchmarks", "stored", "slowdown", "found"),
-    [
-        ("host", 21, 1, 0.30, 0.95),
-        ("host", 21, 3, 0.30, 0.99),
-        ("cuda", 21, 1, 0.05, 0.99),
-        ("cuda", 100, 3, 0.05, 0.99),
-    ],
-)
-def test_slowdowns_are_found(
-    kind: str, benchmarks: int, stored: int, slowdown: float, found: float
+def test_a_suspicious_change_is_the_duets_to_decide() -> None:
+    stored, now = series(*[1e-3] * 5), session(1.1e-3)
+
+    alone = verdict(now, stored, duets=True)
+    slower = verdict(now, stored, finding=finding("slower", math.log(1.08)))
+    same = verdict(now, stored, finding=finding("same", 0.001))
+
+    assert alone.suspicious
+    assert (slower.outcome, slower.decided_by, slower.suspicious) == ("slower", "duet", False)
+    assert slower.fails()
+    assert slower.change == pytest.approx(0.08)
+    assert slower.stored_change == pytest.approx(0.1)
+    assert slower.smallest_slowdown == pytest.approx(math.expm1(0.006))
+    assert slower.threshold == pytest.approx(1.03 * math.exp(0.002) - 1)
+    assert (slower.workers, slower.rounds, slower.sessions) == (12, 2, 5)
+    assert same.outcome == "same"
+    assert not same.fails(strict=True)
+    assert "+10.0% against the stored sessions" in same.notes[-1]
+
+
+def test_a_duet_that_cannot_tell_fails_only_under_strict() -> None:
+    found = verdict(session(1.1e-3), series(1e-3), finding=finding("inconclusive", 0.004))
+
+    assert found.fails(strict=True)
+    assert not found.fails()
+    assert "12 workers of the duet do not agree" in found.notes[-1]
+    assert not found.provisional
+
+
+def test_a_duet_decides_with_nothing_stored() -> None:
+    found = verdict(session(), None, finding=finding("faster", -0.2), benchmarks=1)
+
+    assert (found.outcome, found.sessions, found.stored_change) == ("faster", 0, None)
+    assert "--gemm-baseline update" in found.notes[-1]
+
+
+def test_a_changed_kernel_under_a_new_compiler_is_for_a_duet() -> None:
+    stored = series(1e-3, 1e-3)
+    compiler = {"compiler": "g++ 13.1"}
+
+    unchanged = verdict(session(2e-3, environment=compiler), stored)
+    changed = verdict(session(2e-3, environment=compiler, source="b" * 64), stored)
+
+    assert (unchanged.outcome, unchanged.suspicious) == ("new", False)
+    assert (changed.outcome, changed.suspicious) == ("new", True)
+
+
+@pytest.mark.parametrize("stored", [1, 3, 20])
+@pytest.mark.parametrize(("kind", "worth"), [("host", 0.1), ("cuda", 0.01)])
+def test_where_duets_can_be_had_what_is_worth_finding_is_flagged(
+    stored: int, kind: str, worth: float
 ) -> None:
-    simulate = runpy.run_path(str(SIMULATION))["simulate"]
+    """However much or little is stored: noise costs duets, not sight."""
+    reference = series(*[1e-3] * stored)
 
-    _, outcomes = simulate(kind, benchmarks, stored, 20, slowdown=slowdown)
+    found = verdict(session(), reference, kind=kind, duets=True)
 
-    assert outcomes["slower"] >= found * outcomes.total()
-
-
-def test_odd_stored_sessions_cost_no_alarms_and_hide_little() -> None:
-    simulate = runpy.run_path(str(SIMULATION))["simulate"]
-
-    alarms, _ = simulate("host", 21, 5, 100, odd_stored=0.1)
-    _, outcomes = simulate("host", 21, 5, 50, odd_stored=0.1, slowdown=0.5)
-
-    assert alarms <= 0.02
-    assert outcomes["slower"] >= 0.98 * outcomes.total()
-    assert outcomes["same"] <= 0.002 * outcomes.total()
+    assert found.smallest_slowdown == pytest.approx(worth, abs=1e-3)
+    assert verdict(session((1 + worth) * 1e-3), reference, kind=kind).suspicious
 
 
-def test_a_second_attempt_settles_disturbances_of_the_new_session() -> None:
-    simulate = runpy.run_path(str(SIMULATION))["simulate"]
+def test_a_gain_is_stored_without_a_duet() -> None:
+    found = verdict(session(0.5e-3), series(1e-3, 1e-3, 1e-3), duets=True)
 
-    once, _ = simulate("host", 21, 3, 100, disturbed=0.02)
-    twice, _ = simulate("host", 21, 3, 100, disturbed=0.02, attempts=2)
-    _, found = simulate("host", 21, 3, 20, disturbed=0.02, attempts=2, slowdown=0.3)
-
-    assert once >= 0.1
-    assert twice <= 0.02
-    assert found["slower"] >= 0.98 * found.total()
+    assert (found.outcome, found.suspicious) == ("faster", False)
 
 
-# Medians in microseconds of six processes on one H200, graph replays: add 256, add 1024,
-# tiled 256, register-blocked 512, add 4096, tiled 1024, register-blocked 2048.
-H200_SESSIONS = (
-    (1.1728, 1.1808, 1.1808, 1.1776, 1.1824, 1.1808),
-    (3.4544, 3.4560, 3.4904, 3.4696, 3.4592, 3.4640),
-    (7.5296, 7.5152, 7.5408, 7.5296, 7.5224, 7.5632),
-    (42.286, 42.300, 42.142, 42.188, 42.146, 42.332),
-    (60.731, 60.722, 60.800, 60.642, 60.793, 60.819),
-    (276.04, 275.99, 275.88, 276.00, 276.04, 276.20),
-    (922.13, 921.76, 921.74, 922.00, 921.80, 922.08),
-)
-
-
-@pytest.mark.parametrize("stored", [1, 2, 3, 5])
-@pytest.mark.parametrize("slowdown", [0.0, 0.03, 0.05])
-def test_sessions_measured_on_a_gpu_are_judged_right(stored: int, slowdown: float) -> None:
+def test_accepted_steps_add_up_to_a_drift_that_fails() -> None:
+    """18 steps of 4 % pass any gate against the run before, and make a kernel twice as slow."""
+    anchor = series(*[1e-3] * 3)
     outcomes = []
-    for medians in H200_SESSIONS:
-        for i, median in enumerate(medians):
-            others = [m for j, m in enumerate(medians) if j != i][:stored]
-            now = median * (1 + slowdown)
-            outcomes.append(screen(now, others, prior=PRIORS["cuda"], benchmarks=7).outcome)
+    for step in range(18):
+        stored = series(*[1e-3 * 1.04**step] * 5)
+        now = session(1e-3 * 1.04 ** (step + 1))
+        found = verdict(now, stored, margin=0.05)
+        assert found.outcome == "same"
+        found = held_against_anchor(found, now, anchor, kind="host", benchmarks=21)
+        assert found.drift == pytest.approx(1.04 ** (step + 1) - 1)
+        outcomes.append(found.outcome)
 
-    assert set(outcomes) == {"slower" if slowdown else "same"}
+    first = outcomes.index("drifted")
+    assert first <= 6
+    assert set(outcomes[first:]) == {"drifted"}
+    assert found.fails()
+    assert found.decided_by == "anchor"
+    assert "102.6% slower than the anchor of 2025-01-03T00:00:00Z" in found.notes[-1]
+    assert "pin another" in found.notes[-1]
+
+
+def test_a_slow_machine_is_no_drift_where_a_duet_decided() -> None:
+    now, stored = session(1.3e-3), series(*[1e-3] * 3)
+
+    found = verdict(now, stored, finding=finding("same", 0.0))
+    found = held_against_anchor(found, now, stored, kind="host", benchmarks=21)
+
+    assert found.outcome == "same"
+    assert found.drift == pytest.approx(0)
+
+
+def test_drift_hides_no_slowdown_and_no_gain_and_guesses_nothing() -> None:
+    anchor = series(*[1e-3] * 3)
+
+    def against(now: Session, stored: Series | None, by: Series = anchor) -> Verdict:
+        return held_against_anchor(verdict(now, stored), now, by, kind="host", benchmarks=21)
+
+    assert against(session(3e-3), series(*[2e-3] * 3)).outcome == "slower"
+    assert against(session(1.5e-3), series(*[2e-3] * 3)).outcome == "faster"
+    assert against(session(2e-3), None).outcome == "new"
+    elsewhere = series(1e-3, environment={"compiler": "g++ 9"})
+    found = against(session(2e-3), series(2e-3), elsewhere)
+    assert found.outcome == "same"
+    assert "the anchor cannot be compared: new epoch" in found.notes[-1]
+    with pytest.raises(ValueError, match="margin"):
+        held_against_anchor(
+            verdict(session(), anchor), session(), anchor, kind="host", benchmarks=1, drift=-1
+        )
+
+
+def test_the_spread_comes_from_what_is_stored_for_the_device() -> None:
+    quiet = [series(1e-3, 1.0005e-3, 0.9995e-3, 1.0e-3, 1.0005e-3)] * 6
+
+    few, many = stored_spread(quiet[:4], "cuda"), stored_spread(quiet, "cuda")
+
+    assert few == EXPECTED["cuda"].session
+    assert many.sd == pytest.approx(EXPECTED["cuda"].least_session_sd, rel=0.5)
+    now, reference = session(1.01e-3), quiet[0]
+    assert verdict(now, reference, kind="cuda", prior=few).outcome != "slower"
+    assert verdict(now, reference, kind="cuda", prior=many).outcome == "slower"
+
+
+def test_sessions_of_another_compiler_say_nothing_of_the_spread() -> None:
+    old = series(2e-3, 4e-3, 1e-3, environment={"compiler": "g++ 9"}).sessions
+    mixed = [Series((*old, *series(1e-3, 1.0005e-3, 0.9995e-3).sessions))] * 5
+
+    assert stored_spread(mixed, "cuda").sd < 0.003
