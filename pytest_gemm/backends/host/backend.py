@@ -22,7 +22,10 @@ from pytest_gemm.backends.base import (
     PythonProgram,
 )
 from pytest_gemm.backends.host.build import Builder, Library, cache_folder, runtime_hash
+from pytest_gemm.backends.host.check import ASCENDING, CheckReport, ThreadOrder
+from pytest_gemm.backends.host.check_runtime import check_launch
 from pytest_gemm.backends.host.compiler import Compiler, find_compiler
+from pytest_gemm.backends.host.debug_lines import DebugLines
 from pytest_gemm.backends.host.launch import LoadedKernel, Runtime, check_config, load_runtime
 from pytest_gemm.backends.host.machine import (
     core_count,
@@ -69,6 +72,7 @@ class HostBackend(Backend):
         self._wanted_compiler = compiler
         self._progress = progress
         self._buffers: dict[int, HostBuffer] = {}
+        self._checked: dict[CudaProgram, tuple[LoadedKernel, DebugLines]] = {}
 
     @property
     def device(self) -> Device:
@@ -168,6 +172,50 @@ class HostBackend(Backend):
         return self._runtime.launch(
             executable.kernel, config, values, launches, timeout, self._describe(arguments)
         )
+
+    def check(
+        self,
+        program: CudaProgram,
+        config: LaunchConfig,
+        arguments: Sequence[Argument],
+        *,
+        order: ThreadOrder = ASCENDING,
+        timeout: float = 60.0,
+        allow_different_barriers: bool = False,
+        names: Mapping[int, str] | None = None,
+    ) -> CheckReport:
+        """Launch a CUDA program once with every access watched, and report what it did wrong.
+
+        The program is built a second time for that, or taken from the cache. ``order`` is that
+        in which threads and blocks run; ``allow_different_barriers`` is for kernels whose
+        threads pass a barrier at different lines on purpose; ``names`` calls arguments, by
+        their number from 1, what the author calls them. Matrices may be accessed within their
+        rows and columns only. A fault ends the launch and is reported like the rest: see
+        ``CheckReport``. Raises CompileError, and BackendError for a launch over CUDA's limits.
+        """
+        check_config(config)
+        kernel, lines = self._checked_kernel(program)
+        return check_launch(
+            self._runtime,
+            kernel,
+            lines,
+            config,
+            arguments,
+            f"{program.entry} in {program.filename}",
+            order=order,
+            timeout=timeout,
+            allow_different_barriers=allow_different_barriers,
+            names=names or {},
+            describe_address=self._describe(arguments),
+        )
+
+    def _checked_kernel(self, program: CudaProgram) -> tuple[LoadedKernel, DebugLines]:
+        if program not in self._checked:
+            runtime = self._runtime  # loaded first: the kernel's library links to it
+            assert runtime
+            path = self._builder.kernel(program, self._runtime_library, check=True).path
+            self._checked[program] = LoadedKernel(path), DebugLines(path)
+        return self._checked[program]
 
     def conditions(self) -> Mapping[str, Any]:
         """The load of the machine: processes that want to run, over the last minute."""

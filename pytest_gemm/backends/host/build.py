@@ -16,12 +16,13 @@ import re
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 from pytest_gemm.backends.base import CudaProgram
 from pytest_gemm.backends.host.compiler import Compiler
+from pytest_gemm.backends.host.red_zones import with_red_zones
 from pytest_gemm.backends.host.rewrite import SourceFile, rewrite
 from pytest_gemm.cuda_source import line_files
 from pytest_gemm.errors import BackendError, CompileError
@@ -91,16 +92,19 @@ class Builder:
                     raise BackendError(f"{compiler} cannot build the runtime:\n{done.stdout}")
                 return self._keep(scratch / name, time.perf_counter() - started)
 
-    def kernel(self, program: CudaProgram, runtime: Library) -> Library:
-        """Build the kernel of a program.
+    def kernel(self, program: CudaProgram, runtime: Library, *, check: bool = False) -> Library:
+        """Build the kernel of a program; ``check``: so that every access is watched.
 
         Raises CompileError, whose first line has the user's file, line and the first error; the
         compiler's whole log follows.
         """
         files = rewrite(program.source, program.filename)
+        if check:
+            files = tuple(replace(file, text=with_red_zones(file.text)) for file in files)
+        compiler = self.compiler.for_checking if check else self.compiler
         main = _with_entry(files[0], program)
         texts = [main, *(text for file in files[1:] for text in (file.name, _marked(file)))]
-        name = f"{self._key([runtime.path.name, *texts])}.so"
+        name = f"{self._key([runtime.path.name, *texts], compiler)}.so"
         if library := self._cached(name):
             return library
         started = time.perf_counter()
@@ -110,15 +114,20 @@ class Builder:
                 (scratch / file.name).write_text(_marked(file), encoding="utf-8")
             beside = Path(program.filename).parent.resolve()
             options = (*_INCLUDE, f"-iquote{beside}", str(runtime.path))
-            done = self.compiler.build(scratch, [files[0].name], name, options)
+            done = compiler.build(scratch, [files[0].name], name, options)
+            if check and done.returncode != 0:
+                # Where a source does with a float4 what only a plain struct can: its copies are
+                # then not seen as a whole.
+                plain = (*options, "-DPYTEST_GEMM_PLAIN_VECTORS")
+                done = compiler.build(scratch, [files[0].name], name, plain)
             if done.returncode != 0:
                 shown = {file.shown for file in files} | line_files(program.source)
                 raise CompileError(_first_line(done.stdout, program, shown) + "\n" + done.stdout)
             return self._keep(scratch / name, time.perf_counter() - started)
 
-    def _key(self, parts: Iterable[str]) -> str:
+    def _key(self, parts: Iterable[str], compiler: Compiler | None = None) -> str:
         digest = _DIGEST()
-        for part in (runtime_hash(), self.compiler.identity, *parts):
+        for part in (runtime_hash(), (compiler or self.compiler).identity, *parts):
             digest.update(part.encode("utf-8", "surrogatepass") + b"\0")
         return digest.hexdigest()[:32]
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -43,6 +43,32 @@ _FAMILY: dict[Family, tuple[str, ...]] = {
     "zig": ("-fno-sanitize=undefined", "-UNDEBUG", "-Wno-unused-command-line-argument"),
 }
 
+# Instrumented as for the sanitizers, whose libraries are not linked: the runtime defines what they
+# would. Line tables of version 4 are what debug_lines.py reads.
+_CHECK = (
+    *("-O1", "-g1", "-gdwarf-4", "-DPYTEST_GEMM_CHECK", "-fno-omit-frame-pointer"),
+    "-fsanitize=thread",
+    "-fsanitize=alignment,signed-integer-overflow,shift-exponent,integer-divide-by-zero",
+)
+_CLANG_CHECK = (
+    "-fsanitize=array-bounds,implicit-signed-integer-truncation",
+    *("-fno-sanitize-trap=all", "-fno-slp-vectorize", "-fno-vectorize"),
+    *("-mllvm", "-tsan-instrument-func-entry-exit=0"),
+    *("-mllvm", "-tsan-instrument-read-before-write=1"),
+    *("-mllvm", "-tsan-distinguish-volatile=1"),
+)
+_CHECK_FAMILY: dict[Family, tuple[str, ...]] = {
+    # Copies of structs stay whole: a float4 is one access.
+    "gcc": (
+        "-fsanitize=bounds",
+        "-fno-tree-sra",
+        *("--param", "tsan-instrument-func-entry-exit=0"),
+        *("--param", "tsan-distinguish-volatile=1"),
+    ),
+    "clang": _CLANG_CHECK,
+    "zig": _CLANG_CHECK,
+}
+
 _PROBE = """\
 #include <math.h>
 #include <type_traits>
@@ -56,13 +82,21 @@ class Compiler:
     """A compiler that was seen to work.
 
     ``command`` calls it; ``version`` is the first line of ``--version``; ``flags`` are those of
-    every build.
+    every build; ``links_apart`` compiles and links in two steps, the second without the flags.
     """
 
     command: tuple[str, ...]
     version: str
     family: Family
     flags: tuple[str, ...]
+    links_apart: bool = False
+
+    @property
+    def for_checking(self) -> Compiler:
+        """The same compiler, building kernels whose every access is watched."""
+        flags = tuple(f for f in self.flags if f != "-O3" and not f.startswith("-falign-"))
+        flags = (*flags, *_CHECK, *_CHECK_FAMILY[self.family])
+        return replace(self, flags=flags, links_apart=True)
 
     @property
     def name(self) -> str:
@@ -87,7 +121,8 @@ class Compiler:
         The completed process tells of failure: nothing is raised for a source that is wrong.
         """
         shared = ("-shared", "-Wl,-z,defs")
-        if self.family != "zig":
+        is_zig = self.family == "zig"
+        if not is_zig and not self.links_apart:
             command = [*self.command, *self.flags, *sources, *options, *shared, "-lm"]
             return _run([*command, "-o", output], folder)
         # Linking with `zig c++` would first build a C++ library, for most of a minute. Kernels
@@ -100,12 +135,14 @@ class Compiler:
             if done.returncode != 0:
                 return done
         objects = [f"{source}.o" for source in sources]
-        command = [*self.command[:-1], "cc", *shared, "-nostdlib", *objects, *link, "-lc", "-lm"]
-        return _run([*command, "-o", output], folder)
+        if is_zig:
+            command = [*self.command[:-1], "cc", *shared, "-nostdlib"]
+            return _run([*command, *objects, *link, "-lc", "-lm", "-o", output], folder)
+        return _run([*self.command, *shared, *objects, *link, "-lm", "-o", output], folder)
 
 
 def _is_include(option: str) -> bool:
-    return option.startswith(("-I", "-iquote"))
+    return option.startswith(("-I", "-iquote", "-D"))
 
 
 def _run(command: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:

@@ -36,6 +36,7 @@ class Report(ctypes.Structure):
         ("file", ctypes.c_char * 512),
         ("other_file", ctypes.c_char * 512),
         ("text", ctypes.c_char * 512),
+        ("pc", ctypes.c_uint64),
     ]
 
 

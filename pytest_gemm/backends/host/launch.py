@@ -51,6 +51,7 @@ class _Launch(ctypes.Structure):
         ("launches", ctypes.c_uint32),
         ("timeout", ctypes.c_double),
         ("arguments", ctypes.POINTER(ctypes.c_void_p)),
+        ("allow_different_barriers", ctypes.c_uint32),
     ]
 
 
@@ -84,6 +85,13 @@ class Runtime:
             ctypes.POINTER(Report),
             ctypes.POINTER(ctypes.c_double),
         ]
+        self._check = library.pytest_gemm_check
+        self._check.argtypes = [
+            ctypes.POINTER(_Kernel),
+            ctypes.POINTER(_Launch),
+            ctypes.POINTER(Report),
+            ctypes.c_void_p,
+        ]
         self._printed = library.pytest_gemm_printed
         self._printed.restype = ctypes.c_size_t
         self._printed.argtypes = [ctypes.POINTER(ctypes.c_void_p)]
@@ -98,24 +106,50 @@ class Runtime:
         describe_address: Callable[[int], str],
     ) -> float:
         """The CPU seconds of all launches. Raises KernelFault, BackendError."""
-        pointers = (ctypes.c_void_p * max(len(values), 1))()
-        for index, value in enumerate(values):
-            pointers[index] = ctypes.addressof(value)
-        request = _Launch(config.grid, config.block, config.shared_mem, launches, timeout, pointers)
-        report, seconds, text = Report(), ctypes.c_double(), ctypes.c_void_p()
+        report, seconds = Report(), ctypes.c_double()
+        request = _launch(config, values, launches, timeout)
+        if self._run(lambda: self._launch(kernel.handle, request, report, seconds), report):
+            raise kernel_fault(report, timeout, config.shared_mem, describe_address)
+        return seconds.value
+
+    def check(
+        self,
+        kernel: LoadedKernel,
+        config: LaunchConfig,
+        values: Sequence[Any],
+        timeout: float,
+        report: Report,
+        request: ctypes.Structure,
+    ) -> bool:
+        """Launch a kernel that was built for checking; whether a fault ended it early.
+
+        Both ``report`` and ``request`` (see ``check_runtime``) are filled in. Raises BackendError.
+        """
+        launch = _launch(config, values, 1, timeout)
+        checked = ctypes.byref(request)
+        return self._run(lambda: self._check(kernel.handle, launch, report, checked), report)
+
+    def _run(self, launch: Callable[[], int], report: Report) -> bool:
+        """Whether the launch failed, with a report; what it printed is printed."""
+        text = ctypes.c_void_p()
         with _launching:
-            outcome = self._launch(kernel.handle, request, report, seconds)
+            outcome = launch()
             length = self._printed(text)
             printed = ctypes.string_at(text, length) if length else b""
         if printed:
             sys.stdout.write(printed.decode(errors="replace"))
         if outcome < 0:
             raise BackendError("no memory for the stacks of a block's threads")
-        if outcome > 0:
-            if KINDS[report.fault] == "interrupted":
-                raise KeyboardInterrupt
-            raise kernel_fault(report, timeout, config.shared_mem, describe_address)
-        return seconds.value
+        if outcome > 0 and KINDS[report.fault] == "interrupted":
+            raise KeyboardInterrupt
+        return outcome > 0
+
+
+def _launch(config: LaunchConfig, values: Sequence[Any], launches: int, timeout: float) -> _Launch:
+    pointers = (ctypes.c_void_p * max(len(values), 1))()
+    for index, value in enumerate(values):
+        pointers[index] = ctypes.addressof(value)
+    return _Launch(config.grid, config.block, config.shared_mem, launches, timeout, pointers)
 
 
 class LoadedKernel:

@@ -56,6 +56,13 @@ class HostBuffer:
         return self._start
 
     @property
+    def span(self) -> tuple[int, int]:
+        """The addresses from the guard before it to the end of the one behind it."""
+        start = self.address
+        base = self._base or start
+        return base, base + self._size
+
+    @property
     def bytes(self) -> Bytes:
         """The memory itself, not a copy."""
         memory = (ctypes.c_uint8 * self.nbytes).from_address(self.address)

@@ -10,6 +10,7 @@
 
 #include <cstring>
 
+#include "check.h"
 #include "context.h"
 #include "runtime.h"
 
@@ -20,6 +21,15 @@ namespace pytest_gemm {
 
 bool block_is_cooperative;
 unsigned char* dynamic_shared_memory;
+
+std::uint32_t linear(uint3 index) {
+    return (index.z * blockDim.y + index.y) * blockDim.x + index.x;
+}
+
+uint3 unravel(std::uint32_t thread) {
+    return {thread % blockDim.x, thread / blockDim.x % blockDim.y,
+            thread / blockDim.x / blockDim.y};
+}
 
 namespace {
 
@@ -55,14 +65,10 @@ std::uint32_t barrier_generation;
 const Thread* first_at_barrier;
 int predicates, passed_predicates;
 
-std::uint32_t linear(uint3 index) {
-    return (index.z * blockDim.y + index.y) * blockDim.x + index.x;
-}
-
-uint3 unravel(std::uint32_t thread) {
-    return {thread % blockDim.x, thread / blockDim.x % blockDim.y,
-            thread / blockDim.x / blockDim.y};
-}
+// Another order than the ascending one, where `is_ordered`.
+bool is_ordered, allow_different_barriers;
+std::uint32_t thread_order[max_threads];
+std::uint32_t order_position;  // of the running thread, while they run one after another
 
 std::uint32_t number(const Thread* thread) { return std::uint32_t(thread - threads); }
 
@@ -72,7 +78,7 @@ std::uint32_t lane_bit(const Thread* thread) { return 1u << number(thread) % war
 
 // ---- stacks -----------------------------------------------------------------------------
 
-constexpr std::size_t stack_size = 64 * 1024;
+std::size_t stack_size;
 char* stacks;
 std::size_t guard_size;
 std::uint32_t stack_count;
@@ -135,8 +141,28 @@ bool is_same(const Place& a, const Place& b) {
 
 // ---- from a loop to cooperating threads -------------------------------------------------
 
+// Links the threads from `first` on, a position in the order.
+void link_in_order(std::uint32_t first) {
+    for (std::uint32_t position = 0; position < thread_count; ++position) {
+        const std::uint32_t t = thread_order[position];
+        threads[t].index = unravel(t);
+        if (position < first) {
+            warp_of(&threads[t]).exited |= lane_bit(&threads[t]);
+            continue;
+        }
+        const bool is_last = position + 1 == thread_count;
+        threads[t].next = &threads[thread_order[is_last ? first : position + 1]];
+        threads[t].next->previous = &threads[t];
+        if (position != first) {
+            threads[t].stack_pointer = prepare_stack(stack_top(t), start_thread);
+        }
+    }
+    last_exited = first > 0 ? &threads[thread_order[first - 1]] : nullptr;
+    current = native = &threads[thread_order[first]];
+}
+
 void make_cooperative() {
-    const std::uint32_t first = linear(threadIdx);
+    const std::uint32_t first = is_ordered ? order_position : linear(threadIdx);
     block_is_cooperative = true;
     thread_count = blockDim.x * blockDim.y * blockDim.z;
     live = thread_count - first;
@@ -148,6 +174,7 @@ void make_cooperative() {
         warps[w].existing = lanes >= warp_size ? ~0u : (1u << lanes) - 1;
         warps[w].waiting = warps[w].exited = 0;
     }
+    if (is_ordered) return link_in_order(first);
     for (std::uint32_t t = 0; t < first; ++t) {
         threads[t].index = unravel(t);
         warp_of(&threads[t]).exited |= lane_bit(&threads[t]);
@@ -202,7 +229,7 @@ int barrier(int predicate, const char* file, int line) {
     if (live != thread_count) fail_exited(last_exited, self);
     if (at_barrier == 0) {
         first_at_barrier = self;
-    } else if (!is_same(first_at_barrier->place, self->place)) {
+    } else if (!allow_different_barriers && !is_same(first_at_barrier->place, self->place)) {
         fail({Fault::barrier_divergence, different_barriers, self->index, first_at_barrier->index,
               self->place, first_at_barrier->place});
     }
@@ -214,6 +241,7 @@ int barrier(int predicate, const char* file, int line) {
         passed_predicates = predicates;
         predicates = 0;
         ++barrier_generation;
+        if (checking) check_barrier();
     } else {
         const std::uint32_t generation = barrier_generation;
         do continue_with(self->next);
@@ -262,6 +290,7 @@ std::uint64_t meet_warp(WarpOperation operation, std::uint32_t mask, std::uint64
                                      : votes;
         }
         warp.waiting &= ~mask;
+        if (checking) check_warp(number(self) / warp_size, mask);
         in_warp_operation -= std::uint32_t(__builtin_popcount(mask));
     } else {
         if (at_barrier + in_warp_operation == live) fail_deadlock(self);
@@ -277,14 +306,28 @@ void run_block(const Kernel& k, void** kernel_arguments) {
     kernel = &k;
     arguments = kernel_arguments;
     block_is_cooperative = false;
-    threadIdx = {0, 0, 0};
+    order_position = 0;
+    threadIdx = is_ordered ? unravel(thread_order[0]) : uint3{0, 0, 0};
     kernel->run_threads(arguments);
     if (block_is_cooperative) exit_thread();  // returns when the last thread has exited
 }
 
-bool prepare_stacks(std::uint32_t count) {
-    if (count <= stack_count) return true;
+void set_order(const Order* order, std::uint64_t block, bool allow_different) {
+    is_ordered = order;
+    allow_different_barriers = allow_different;
+    if (order) order->fill(thread_order, blockDim.x * blockDim.y * blockDim.z, block);
+}
+
+bool next_in_order(uint3& thread) {
+    if (++order_position == blockDim.x * blockDim.y * blockDim.z) return false;
+    thread = unravel(thread_order[order_position]);
+    return true;
+}
+
+bool prepare_stacks(std::uint32_t count, std::size_t size) {
+    if (count <= stack_count && size == stack_size) return true;
     if (stacks) munmap(stacks, stack_count * (guard_size + stack_size));
+    stack_size = size;
     stack_count = 0;
     guard_size = std::size_t(sysconf(_SC_PAGESIZE));
     const std::size_t bytes = count * (guard_size + stack_size);
@@ -300,6 +343,11 @@ bool prepare_stacks(std::uint32_t count) {
         }
     stack_count = count;
     return true;
+}
+
+void stack_range(std::uintptr_t& begin, std::uintptr_t& end) {
+    begin = reinterpret_cast<std::uintptr_t>(stacks);
+    end = begin + stack_count * (guard_size + stack_size);
 }
 
 bool is_stack_guard(std::uintptr_t address) {

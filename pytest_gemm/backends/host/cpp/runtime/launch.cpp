@@ -14,6 +14,7 @@
 
 #include <cstring>
 
+#include "check.h"
 #include "runtime.h"
 
 #ifndef sigev_notify_thread_id
@@ -30,6 +31,7 @@ struct Launch {
     std::uint32_t launches;
     double timeout;  // seconds of one launch, by the wall clock
     void** arguments;
+    std::uint32_t allow_different_barriers;  // threads may pass a barrier at different lines
 };
 
 namespace {
@@ -125,7 +127,7 @@ void report_fault(Fault fault) {
 }
 
 struct Context {
-    std::uintptr_t stack_pointer;
+    std::uintptr_t pc, stack_pointer;
     bool general_protection;
     int is_write;
 };
@@ -134,10 +136,11 @@ Context read_context(const void* raw) {
     const auto& machine = static_cast<const ucontext_t*>(raw)->uc_mcontext;
 #if defined(__x86_64__)
     // Trap 13: an address that is not canonical, or an aligned vector access that is not aligned.
-    return {std::uintptr_t(machine.gregs[REG_RSP]), machine.gregs[REG_TRAPNO] == 13,
+    return {std::uintptr_t(machine.gregs[REG_RIP]), std::uintptr_t(machine.gregs[REG_RSP]),
+            machine.gregs[REG_TRAPNO] == 13,
             machine.gregs[REG_TRAPNO] == 14 ? int(machine.gregs[REG_ERR] >> 1 & 1) : -1};
 #elif defined(__aarch64__)
-    return {std::uintptr_t(machine.sp), false, -1};
+    return {std::uintptr_t(machine.pc), std::uintptr_t(machine.sp), false, -1};
 #endif
 }
 
@@ -154,6 +157,7 @@ void on_fault(int signal, siginfo_t* info, void* raw_context) {
     const Context context = read_context(raw_context);
     const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
     const std::uintptr_t from_stack = context.stack_pointer - address + 4096;
+    if (checking) check_note_place(context.pc);
     if (signal == SIGFPE) {
         report_fault(Fault::division_by_zero);
     } else if (signal == SIGILL || signal == SIGTRAP) {
@@ -192,13 +196,16 @@ void start_timer(double delay) {
     timer_settime(timer, 0, &when, nullptr);
 }
 
-void on_timer(int, siginfo_t*, void*) {
+void on_timer(int, siginfo_t*, void* raw_context) {
     if (!running || !pthread_equal(pthread_self(), launcher)) return;
     // The timer is set once for many launches; the limit holds for each.
     const double left = launch_start + timeout - seconds(CLOCK_MONOTONIC);
     if (left > 0) {
         start_timer(left < 1e-3 ? 1e-3 : left);
+    } else if (checking && !probe_spinning()) {
+        start_timer(0.1);
     } else {
+        if (checking) check_note_place(read_context(raw_context).pc);
         stop_or_postpone(Fault::timeout);
     }
 }
@@ -276,6 +283,23 @@ struct ProcessState {
     }
 };
 
+// The same with each access watched. `blocks` has room for the order of the blocks.
+void run_checked_grid(const Kernel& kernel, void** arguments, const CheckRequest& request,
+                      std::uint32_t* blocks) {
+    const Order order = {OrderKind(request.order), request.seed};
+    const std::uint32_t count = gridDim.x * gridDim.y * gridDim.z;
+    order.fill(blocks, count, 0);
+    for (std::uint32_t i = 0; i < count; ++i) {
+        const std::uint32_t b = blocks[i];
+        blockIdx = {b % gridDim.x, b / gridDim.x % gridDim.y, b / gridDim.x / gridDim.y};
+        set_order(&order, b + 1ull, request.allow_different_barriers);
+        poison_shared_memory(kernel);
+        check_begin_block();
+        run_block(kernel, arguments);
+        check_end_block();
+    }
+}
+
 void run_grid(const Kernel& kernel, void** arguments) {
     for (unsigned z = 0; z < gridDim.z; ++z)
         for (unsigned y = 0; y < gridDim.y; ++y)
@@ -287,6 +311,14 @@ void run_grid(const Kernel& kernel, void** arguments) {
 }
 
 }  // namespace
+
+void shared_memory_range(std::uintptr_t& begin, std::uintptr_t& data, std::size_t& bytes,
+                         std::uintptr_t& end) {
+    begin = reinterpret_cast<std::uintptr_t>(shared_arena);
+    data = reinterpret_cast<std::uintptr_t>(dynamic_shared_memory);
+    bytes = dynamic_shared_bytes;
+    end = reinterpret_cast<std::uintptr_t>(shared_end) + 4096;
+}
 
 void fail(const Mistake& mistake) {
     running = 0;
@@ -323,19 +355,31 @@ Uninterruptible::~Uninterruptible() {
     if (postponed) stop_or_postpone(Fault(int(postponed)));
 }
 
-// Returns 0, or 1 with a report of the kernel's fault, or -1 where memory is lacking.
-// `cpu_seconds` is the CPU time that this thread spent in all launches.
-extern "C" PYTEST_GEMM_EXPORT int pytest_gemm_launch(const Kernel* kernel, const Launch* launch,
-                                                     Report* fault_report, double* cpu_seconds) {
-    gridDim = dim3(launch->grid[0], launch->grid[1], launch->grid[2]);
-    blockDim = dim3(launch->block[0], launch->block[1], launch->block[2]);
-    if (!prepare_stacks(blockDim.x * blockDim.y * blockDim.z)) return -1;
-    if (!place_shared_memory(launch->shared_bytes)) return -1;
+void stop_launch() {
+    running = 0;
+    report_fault(Fault::timeout);
+    leave();
+}
+
+namespace {
+
+constexpr std::size_t stack_size = 64 * 1024;
+
+// Runs `work`, guarded: 0, or 1 with a report, or -1 where memory is lacking. `prepare` comes
+// before, and says whether there is memory.
+template <class Prepare, class Work>
+int launch_guarded(const Launch& launch, std::size_t stack, Report& fault_report, Prepare prepare,
+                   Work work) {
+    gridDim = dim3(launch.grid[0], launch.grid[1], launch.grid[2]);
+    blockDim = dim3(launch.block[0], launch.block[1], launch.block[2]);
+    if (!prepare_stacks(blockDim.x * blockDim.y * blockDim.z, stack)) return -1;
+    if (!place_shared_memory(launch.shared_bytes)) return -1;
+    if (!prepare()) return -1;
     clear_printed();
 
-    report = fault_report;
+    report = &fault_report;
     launcher = pthread_self();
-    timeout = launch->timeout;
+    timeout = launch.timeout;
     uninterruptible = postponed = 0;
     static ProcessState state;
     if (!state.set()) return -1;
@@ -345,15 +389,48 @@ extern "C" PYTEST_GEMM_EXPORT int pytest_gemm_launch(const Kernel* kernel, const
         launch_start = seconds(CLOCK_MONOTONIC);
         running = 1;
         if (state.has_timer) start_timer(timeout);
+        work();
+        running = 0;
+    }
+    state.restore();
+    return failed;
+}
+
+}  // namespace
+
+// Returns 0, or 1 with a report of the kernel's fault, or -1 where memory is lacking.
+// `cpu_seconds` is the CPU time that this thread spent in all launches.
+extern "C" PYTEST_GEMM_EXPORT int pytest_gemm_launch(const Kernel* kernel, const Launch* launch,
+                                                     Report* fault_report, double* cpu_seconds) {
+    set_order(nullptr, 0, launch->allow_different_barriers);
+    const auto nothing = [] { return true; };
+    return launch_guarded(*launch, stack_size, *fault_report, nothing, [=] {
         const double start = seconds(CLOCK_THREAD_CPUTIME_ID);
         for (std::uint32_t i = 0; i < launch->launches; ++i) {
             if (i > 0) launch_start = seconds(CLOCK_MONOTONIC);
             run_grid(*kernel, launch->arguments);
         }
         *cpu_seconds = seconds(CLOCK_THREAD_CPUTIME_ID) - start;
-        running = 0;
-    }
-    state.restore();
+    });
+}
+
+// Launches a kernel that was built for checking, once; returns the same.
+extern "C" PYTEST_GEMM_EXPORT int pytest_gemm_check(const Kernel* kernel, const Launch* launch,
+                                                    Report* fault_report, CheckRequest* request) {
+    const std::size_t bytes =
+        sizeof(std::uint32_t) * launch->grid[0] * launch->grid[1] * launch->grid[2];
+    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) return -1;
+    // Code that hides nothing from the sanitizer keeps more on the stack.
+    const int failed = launch_guarded(
+        *launch, 4 * stack_size, *fault_report, [=] { return check_begin(*kernel, *request); },
+        [=] {
+            run_checked_grid(*kernel, launch->arguments, *request,
+                             static_cast<std::uint32_t*>(memory));
+        });
+    check_end(failed == 0);
+    munmap(memory, bytes);
     return failed;
 }
 

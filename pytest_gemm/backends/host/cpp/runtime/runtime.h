@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "order.h"
 #include "pytest_gemm/abi.h"
 
 namespace pytest_gemm {
@@ -19,6 +20,7 @@ struct Report {
     std::int32_t line, other_line;
     char file[512], other_file[512];
     char text[512];
+    std::uint64_t pc;  // where the program stood, for faults that come as a signal
 };
 
 // Which sentence; the thread at fault is `thread`.
@@ -40,12 +42,18 @@ struct Mistake {
 };
 
 // block.cpp
-bool prepare_stacks(std::uint32_t threads);  // false: no memory
+bool prepare_stacks(std::uint32_t threads, std::size_t stack_size);  // false: no memory
+void set_order(const Order* order, std::uint64_t block, bool allow_different_barriers);
 void run_block(const Kernel& kernel, void** arguments);
 bool is_stack_guard(std::uintptr_t address);
 
-// launch.cpp: ends the launch.
+// launch.cpp: both end the launch, the second one as too long.
 [[noreturn]] void fail(const Mistake& mistake);
+[[noreturn]] void stop_launch();
+
+// Where dynamic shared memory may lie, where it does, and the end of the guard page behind.
+void shared_memory_range(std::uintptr_t& begin, std::uintptr_t& data, std::size_t& bytes,
+                         std::uintptr_t& end);
 
 // While one of these lives, a time-out or Ctrl-C waits: the thread may hold a lock of libc.
 struct Uninterruptible {

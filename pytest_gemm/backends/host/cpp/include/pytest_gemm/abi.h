@@ -49,6 +49,11 @@ struct SharedVariable {
     void* address;
     std::size_t size;
     SharedVariable* next;
+    // In a build for checking only:
+    const char* name;
+    std::uint32_t element_size;
+    std::uint32_t extents[4];  // of an array; 0 ends them
+    std::size_t red_zone;      // bytes before and after it that nobody may touch
 };
 
 // Read by Python: see launch.py.
@@ -86,6 +91,21 @@ extern PYTEST_GEMM_EXPORT unsigned char* dynamic_shared_memory;
 
 // Waits for all threads of the block; returns how many of them passed a predicate other than 0.
 PYTEST_GEMM_EXPORT int barrier(int predicate, const char* file, int line);
+
+// In a build for checking: the thread that runs after `thread`; false behind the last.
+PYTEST_GEMM_EXPORT bool next_in_order(uint3& thread);
+
+// In a build for checking: an atomic operation, called for at `pc`; a fence; a copy.
+PYTEST_GEMM_EXPORT void check_atomic(const volatile void* address, std::size_t size,
+                                     const void* pc);
+PYTEST_GEMM_EXPORT void check_fence();
+extern "C" {
+PYTEST_GEMM_EXPORT void* pytest_gemm_memcpy(void* to, const void* from, std::size_t size);
+PYTEST_GEMM_EXPORT void* pytest_gemm_memmove(void* to, const void* from, std::size_t size);
+PYTEST_GEMM_EXPORT void* pytest_gemm_memset(void* to, int value, std::size_t size);
+PYTEST_GEMM_EXPORT void* pytest_gemm_memmove_at(void* to, const void* from, std::size_t size,
+                                                const void* pc);
+}
 
 // Waits for the lanes named in `mask`. A shuffle returns the value of lane `source`; a vote the
 // mask of those lanes whose value is not 0.

@@ -9,8 +9,18 @@ namespace pytest_gemm {
 template <class T>
 using Plain = std::enable_if_t<true, T>;
 
+// In a build for checking each atomic is one access, on the line of its caller.
+#ifdef PYTEST_GEMM_CHECK
+#define PYTEST_GEMM_ONE_ACCESS __attribute__((noinline, no_sanitize("thread")))
+#define PYTEST_GEMM_ACCESS(address) \
+    pytest_gemm::check_atomic(address, sizeof *address, __builtin_return_address(0))
+#else
+#define PYTEST_GEMM_ONE_ACCESS inline
+#define PYTEST_GEMM_ACCESS(address) static_cast<void>(0)
+#endif
+
 template <class T>
-inline T replace(T* address, T value) {
+PYTEST_GEMM_UNWATCHED inline T replace(T* address, T value) {
     const T old = *address;
     *address = value;
     return old;
@@ -20,7 +30,8 @@ inline T replace(T* address, T value) {
 
 #define PYTEST_GEMM_ATOMIC(name, expression)                                \
     template <class T>                                                      \
-    inline T name(T* address, pytest_gemm::Plain<T> value) {                \
+    PYTEST_GEMM_ONE_ACCESS T name(T* address, pytest_gemm::Plain<T> value) { \
+        PYTEST_GEMM_ACCESS(address);                                        \
         const T old = *address;                                             \
         return pytest_gemm::replace(address, T(expression));                \
     }                                                                       \
@@ -47,7 +58,9 @@ PYTEST_GEMM_ATOMIC(atomicDec, old == 0 || old > value ? value : old - 1)
 #undef PYTEST_GEMM_ATOMIC
 
 template <class T>
-inline T atomicCAS(T* address, pytest_gemm::Plain<T> expected, pytest_gemm::Plain<T> value) {
+PYTEST_GEMM_ONE_ACCESS T atomicCAS(T* address, pytest_gemm::Plain<T> expected,
+                                   pytest_gemm::Plain<T> value) {
+    PYTEST_GEMM_ACCESS(address);
     const T old = *address;
     return pytest_gemm::replace(address, old == expected ? value : old);
 }

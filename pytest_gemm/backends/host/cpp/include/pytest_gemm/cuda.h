@@ -33,6 +33,10 @@
 #include "pytest_gemm/process.h"
 #include "pytest_gemm/threads.h"
 
+#ifdef PYTEST_GEMM_CHECK
+#include "pytest_gemm/check.h"
+#endif
+
 #define __global__
 #define __device__
 #define __host__

@@ -83,19 +83,33 @@ inline bool advance(uint3& thread) {
     return ++thread.z < blockDim.z;
 }
 
+// A build for checking watches the kernel and not the loop around it, and calls the threads in
+// any order.
+#ifdef PYTEST_GEMM_CHECK
+#define PYTEST_GEMM_UNWATCHED __attribute__((no_sanitize("thread")))
+#define PYTEST_GEMM_CALLED(function) void (*volatile called)(P...) = function
+#define PYTEST_GEMM_ADVANCE(thread) next_in_order(thread)
+#else
+#define PYTEST_GEMM_UNWATCHED
+#define PYTEST_GEMM_CALLED(function) constexpr auto called = function
+#define PYTEST_GEMM_ADVANCE(thread) advance(thread)
+#endif
+
 template <class Function, Function* function>
 struct Entry;
 
 template <class... P, void (*function)(P...)>
 struct Entry<void(P...), function> {
     template <std::size_t... I>
-    static void run([[maybe_unused]] void** arguments, std::index_sequence<I...>) {
+    PYTEST_GEMM_UNWATCHED static void run([[maybe_unused]] void** arguments,
+                                          std::index_sequence<I...>) {
+        PYTEST_GEMM_CALLED(function);
         uint3 thread = threadIdx;
         do {
             threadIdx = thread;
             __asm__ volatile("" : : "m"(threadIdx));  // stored by now: a fault names it
-            function(*static_cast<std::remove_reference_t<P>*>(arguments[I])...);
-        } while (!block_is_cooperative && advance(thread));
+            called(*static_cast<std::remove_reference_t<P>*>(arguments[I])...);
+        } while (!block_is_cooperative && PYTEST_GEMM_ADVANCE(thread));
     }
 
     static void run_threads(void** arguments) { run(arguments, std::index_sequence_for<P...>()); }
