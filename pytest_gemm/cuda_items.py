@@ -87,6 +87,10 @@ class Code:
         self.texts = [token.text for token in self.tokens]
         self.closers = _match(self.tokens)
 
+    def text(self, at: int) -> str:
+        """The text of a token, empty beyond the last."""
+        return self.texts[at] if 0 <= at < len(self.texts) else ""
+
     def words(self, tokens: Iterable[int]) -> frozenset[str]:
         """The texts of some tokens."""
         return frozenset(self.texts[at] for at in tokens)
@@ -98,7 +102,7 @@ class Code:
     def scope_at(self, at: int) -> int:
         """The brace of the namespace or ``extern "C"`` that begins here, or -1."""
         if self.texts[at] == "extern":
-            is_linkage = "".join(self.texts[at + 1 : at + 2]).startswith('"')
+            is_linkage = self.text(at + 1).startswith('"')
             return at + 2 if is_linkage and self.starts(at + 2, "{") else -1
         if self.texts[at] == "namespace" or self.starts(at, "inline", "namespace"):
             while at < len(self.texts) and self.texts[at] not in ("{", ";", "="):
@@ -223,13 +227,13 @@ class Code:
 
     def _is_mark(self, at: int, key: int) -> bool:
         """Whether parentheses are those of ``struct ALIGNED(16) Name``."""
-        after = "".join(self.texts[self.closers[at] + 1 : self.closers[at] + 2])
+        after = self.text(self.closers[at] + 1)
         is_named = WORD.fullmatch(after) and after not in _AFTER_PARAMETERS
         return key == at - 2 and bool(is_named)
 
     def _operator(self, at: int, end: int) -> int:
         """The parameters of an ``operator``, whose name may be brackets."""
-        if self.texts[at + 1] in ("(", "["):
+        if self.text(at + 1) in ("(", "["):
             return self.closers[at + 1] + 1
         while at < end and self.texts[at] != "(":
             at += 1

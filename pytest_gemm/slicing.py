@@ -35,17 +35,40 @@ _HOST_HEADER = re.compile(
     r"|nvToolsExt\w*|cuda_profiler_api|cudaProfiler|cuda_gl_interop|helper_\w+)\.h|exception\.h"
     r"|(?:nvtx3|gtest|gmock|benchmark|torch|ATen|c10|pybind11|opencv2|Eigen)/.*"
 )
+_TRAITS = (
+    r"is_\w+|enable_if\w*|conditional\w*|(?:remove|add|make)_\w+|decay\w*|\w+_constant|void_t"
+    r"|(?:true|false)_type|common_type\w*|underlying_type\w*|invoke_result\w*"
+)
 # Headers that device code may need, and the words by which it then would.
 _MIXED_HEADERS = tuple(
     (re.compile(header), re.compile(words))
     for header, words in (
-        (r"algorithm|array|limits|tuple|type_traits|utility", r"\bstd\b"),
+        (r"algorithm", r"\bstd\s*::\s*(?:min|max|clamp|swap|fill|copy|\w+_bound)\w*"),
+        (r"array", r"\barray\s*<"),
+        (r"limits", r"\bnumeric_limits\b"),
+        (r"tuple", r"\btuple\w*|\bstd\s*::\s*(?:get|tie)\b"),
+        (r"type_traits", rf"\b(?:{_TRAITS})\b"),
+        (r"utility", r"\bstd\s*::\s*(?:\w*pair|move|forward|swap|exchange|declval|\w+_sequence)\b"),
         (r"cuda\.h", r"\b(?:CU[a-z_]|cu[A-Z])\w*"),
         (r"thrust/.*", r"\b(?:thrust\b|THRUST_)"),
         (r"cub/.*", r"\b(?:cub\b|CUB_)"),
         (r"cutlass/.*", r"\b(?:cutlass\b|CUTLASS_)"),
         (r"cute/.*", r"\b(?:cute\b|CUTE_)"),
     )
+)
+# What host headers bring along, the header's other names, and the words by which it is needed.
+_COMPANIONS = tuple(
+    (header, re.compile(names), re.compile(words))
+    for header, names, words in (
+        ("cstdint", r"cstdint|stdint\.h", r"\bu?int(?:8|16|32|64)_t\b"),
+        ("cstddef", r"cstd(?:def|lib)|std(?:def|lib)\.h", r"\bstd\s*::\s*(?:size|ptrdiff)_t\b"),
+        ("climits", r"c?limits(?:\.h)?", r"\bU?(?:CHAR|SHRT|INT|LONG|LLONG)_(?:MAX|MIN)\b"),
+        ("cfloat", r"cfloat|float\.h", r"\b(?:FLT|DBL)_\w+"),
+        ("cmath", r"cmath|math\.h", r"\b(?:INFINITY|NAN|M_PI)\b"),
+    )
+)
+_HOST_NAMESPACES = frozenset(
+    {"testing", "benchmark", "torch", "at", "c10", "pybind11", "Eigen", "cv", "boost", "fmt"}
 )
 _HOST_WORD = re.compile(
     r"cuda(?!Texture|Surface)[A-Z]\w*|cu(?:blas|sparse|solver|dnn|fft)\w*|curand[A-Z]\w*"
@@ -54,10 +77,8 @@ _HOST_WORD = re.compile(
 )
 # Of std::, what is known at compile time.
 _DEVICE_STD = re.compile(
-    r"size_t|ptrdiff_t|nullptr_t|byte|u?int\w*_t|numeric_limits|is_\w+|enable_if\w*|declval"
-    r"|conditional\w*|(?:remove|add|make)_\w+|decay\w*|\w+_constant|(?:true|false)_type|void_t"
-    r"|\w+_sequence\w*|common_type\w*|underlying_type\w*|\w+_traits|pair|tuple\w*|array|get"
-    r"|min|max|move|forward|swap|abs|sqrt|exp|log|pow|floor|ceil|invoke_result\w*"
+    rf"{_TRAITS}|size_t|ptrdiff_t|nullptr_t|byte|u?int\w*_t|numeric_limits|declval|\w+_sequence\w*"
+    r"|pair|tuple\w*|array|get|min|max|move|forward|swap|abs|sqrt|exp|log|pow|floor|ceil"
 )
 # Types of std, where `using namespace std` leaves that out.
 _STD_TYPES = frozenset(
@@ -158,6 +179,7 @@ class _Slicer:
         self._uses_std = "using namespace std" in " ".join(code.texts)
         self._functions: set[str] = set()  # that are in the device part
         self._blanks: list[tuple[int, int]] = []
+        self._replacements: dict[tuple[int, int], str] = {}  # of some of them
 
     def run(self) -> None:
         self._scope(0, len(self.code.tokens))
@@ -167,6 +189,8 @@ class _Slicer:
         """The source with the host code blank; directives inside of that stay."""
         kept = [d for d in self.code.directives if d["word"] not in ("pragma", "")]
         kept = [d for d in kept if d.span() not in self._blanks]
+        if not self._blanks:
+            return self.source
         parts: list[str] = []
         position = 0
         for start, end in sorted(self._blanks):
@@ -176,12 +200,15 @@ class _Slicer:
             position = start
             for directive in kept:
                 if position <= directive.start() < end:
-                    parts.append(_blank(self.source, position, directive.start()))
+                    parts.append(_blank(self.source[position : directive.start()]))
                     parts.append(self.source[directive.start() : directive.end()])
                     position = directive.end()
-            parts.append(_blank(self.source, position, end))
+            parts.append(self._replacements.get((start, end), ""))
+            parts.append(_blank(self.source[position:end]))
             position = end
-        return "".join(parts) + self.source[position:]
+        text = "".join(parts) + self.source[position:]
+        lines = zip(self.source.split("\n"), text.split("\n"), strict=True)
+        return "\n".join(new if new == old else new.rstrip() for old, new in lines)
 
     def _scope(self, at: int, end: int) -> None:
         """The declarations of a file, a namespace or ``extern "C"``."""
@@ -235,7 +262,7 @@ class _Slicer:
         if words & _CONSTANT and not self._is_host(item.tokens):
             self.has_plain_constexpr = True
             return True
-        if self.code.texts[item.value] in ("default", "delete") and item.value >= 0:
+        if self.code.text(item.value) in ("default", "delete"):
             return True
         is_instantiation = self.code.texts[item.first] == "template" and item.body < 0
         return is_instantiation and name in self._functions
@@ -322,12 +349,14 @@ class _Slicer:
             return True
         if self.code.starts(at - 2, "std", "::"):
             return not _DEVICE_STD.fullmatch(word)
-        following = "".join(self.code.texts[at + 1 : at + 2])
+        following = self.code.text(at + 1)
+        if following == "::" and word in _HOST_NAMESPACES:
+            return True
         return (
             word in _STD_TYPES
             and self._uses_std
             and (following == "<" or bool(WORD.fullmatch(following)))
-            and self.code.texts[at - 1] not in (".", "->")
+            and self.code.text(at - 1) not in (".", "->")
         )
 
     def _marking_macros(self) -> frozenset[str]:
@@ -339,14 +368,22 @@ class _Slicer:
 
     def _includes(self) -> None:
         rest = _INCLUDE_LINE.sub("", strip(self.text()))
+        kept, left_out = [], []
         for directive in self.code.directives:
             match = _INCLUDE.match(self.source, directive.start("rest"))
-            if directive["word"] != "include" or not match:
-                continue
-            name = match["angle"] or match["local"] or ""
-            is_mixed = [words for header, words in _MIXED_HEADERS if header.fullmatch(name)]
-            if _HOST_HEADER.fullmatch(name) or (is_mixed and not is_mixed[0].search(rest)):
-                self._blanks.append(directive.span())
+            if directive["word"] == "include" and match:
+                name = match["angle"] or match["local"] or ""
+                if _is_host_header(name, rest):
+                    left_out.append(directive.span())
+                else:
+                    kept.append(name)
+        needed = [
+            f"#include <{header}>"
+            for header, names, words in _COMPANIONS
+            if words.search(rest) and not any(map(names.fullmatch, kept))
+        ]
+        self._blanks += left_out
+        self._replacements = dict(zip(left_out, needed, strict=False))
 
     def _leave_out(self, first: int, last: int, what: str = "", names: Iterable[str] = ()) -> None:
         start, end = self.code.tokens[first].start, self.code.tokens[last].end
@@ -362,26 +399,32 @@ class _Slicer:
         return _place(self.source, self.filename, position)
 
 
+def _is_host_header(name: str, rest: str) -> bool:
+    """Whether the rest of the source needs no such header."""
+    if _HOST_HEADER.fullmatch(name):
+        return True
+    return any(h.fullmatch(name) and not words.search(rest) for h, words in _MIXED_HEADERS)
+
+
 def _alias_name(item: Item, code: Code) -> str:
     """The name that a ``using`` or a ``typedef`` declares, else nothing."""
     words = _words(item.tokens, code)
-    if words[0] == "using" and item.value >= 0:
-        return words[1]
-    return words[-1] if words[0] in ("using", "typedef") and "namespace" not in words else ""
+    if words[:1] == ["using"] and item.value >= 0:
+        return "".join(words[1:2])
+    is_alias = words[:1] in (["using"], ["typedef"]) and "namespace" not in words
+    return words[-1] if is_alias else ""
 
 
 def _variable_names(item: Item, code: Code) -> list[str]:
-    ends = [*item.head[1:], item.head[-1] + 1]
+    ends = [*item.head[1:], *(at + 1 for at in item.head[-1:])]
     pairs = zip(item.head, ends, strict=True)
-    return [code.texts[a] for a, b in pairs if code.texts[b] in ("=", ";", ",", "[", "{")]
+    return [code.texts[a] for a, b in pairs if code.text(b) in ("=", ";", ",", "[", "{")]
 
 
 def _words(tokens: Iterable[int], code: Code) -> list[str]:
     return [code.texts[at] for at in tokens if WORD.fullmatch(code.texts[at])]
 
 
-def _blank(source: str, start: int, end: int) -> str:
-    """Spaces, so that columns after them stay, and none before the end of a line."""
-    text = re.sub(r"[^\n]", " ", source[start:end])
-    text = re.sub(r" +(?=\n)", "", text)
-    return text.rstrip(" ") if source[end : end + 1] in ("\n", "\r", "") else text
+def _blank(text: str) -> str:
+    """Spaces, so that columns of what follows stay."""
+    return re.sub(r"[^\n]", " ", text)

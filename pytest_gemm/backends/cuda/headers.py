@@ -1,7 +1,7 @@
 """The C and C++ headers that kernels include and NVRTC does not have.
 
-printf, assert and the mathematical functions are built into NVRTC; the rest is libcu++'s, which
-comes with CuPy.
+printf, assert, memcpy and the mathematical functions are built into NVRTC; the rest is libcu++'s,
+which comes with CuPy.
 """
 
 from __future__ import annotations
@@ -11,6 +11,14 @@ _MATH = """\
 #define INFINITY (__int_as_float(0x7f800000))
 #define NAN (__int_as_float(0x7fffffff))
 #define M_PI 3.14159265358979323846
+namespace std {
+using ::abs; using ::fabs; using ::fma; using ::fmax; using ::fmin; using ::fmod;
+using ::ceil; using ::floor; using ::round; using ::trunc; using ::rint;
+using ::sqrt; using ::cbrt; using ::exp; using ::exp2; using ::log; using ::log2; using ::pow;
+using ::sin; using ::cos; using ::tan; using ::tanh; using ::erf;
+using ::sqrtf; using ::fabsf; using ::fmaf; using ::fmaxf; using ::fminf; using ::expf; using ::logf;
+using ::isnan; using ::isinf; using ::isfinite;
+}
 """
 
 _INTEGERS = """\
@@ -31,6 +39,7 @@ namespace std { using ::size_t; using ::ptrdiff_t; }
 _TEXTS = {
     "assert": "",
     "stdio": "",
+    "string": "",
     "math": _MATH,
     "limits": "#include <cuda/std/climits>\n",
     "float": "#include <cuda/std/cfloat>\n",
@@ -39,7 +48,16 @@ _TEXTS = {
     "stdlib": _STANDARD,
 }
 
+_CPP = """\
+#pragma once
+#include <cuda/std/{name}>
+namespace std {{ using namespace cuda::std; }}
+"""
+
+_CPP_NAMES = ("algorithm", "array", "limits", "tuple", "type_traits", "utility")
+
 HEADERS: dict[str, str] = {
-    spelling: text for name, text in _TEXTS.items() for spelling in (f"{name}.h", f"c{name}")
+    **{spelling: text for name, text in _TEXTS.items() for spelling in (f"{name}.h", f"c{name}")},
+    **{name: _CPP.format(name=name) for name in _CPP_NAMES},
 }
 """Text of each header by the name in ``#include <...>``."""
