@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 RECORD = pytest.StashKey[dict[str, Any]]()
 """On an item: the record of its case (``Record.to_dict``)."""
 
+CASES = "gemm_cases"
+"""What a node of xdist is told of at its end."""
+
 GATE_WORDS = frozenset({"new", "stored", "faster", "withheld", "inconclusive", "ungated"})
 """What the gate says of an item other than "same" and "slower": counted in the last line."""
 
@@ -68,10 +71,17 @@ class Recorder:
             else:
                 self._unchecked.append(report.nodeid)
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        # All nodes have collected the same.
+        self.cases = getattr(node, "workeroutput", {}).get(CASES, self.cases)
+
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        is_worker = hasattr(session.config, "workerinput")
-        if is_worker or not (self._records or self._unchecked):
+        if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput[CASES] = None if self.cases is None else [*self.cases]
+            return
+        if not (self._records or self._unchecked):
             return
         from pytest_gemm.closing import close
         from pytest_gemm.record import Record

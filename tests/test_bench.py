@@ -306,11 +306,30 @@ def test_a_test_that_does_not_check_is_counted_as_ungated(project: Project) -> N
     assert project.bench("--gemm-baseline=strict").ret == 1
 
 
-def test_a_bench_under_xdist_is_refused(project: Project) -> None:
-    result = project.bench("-n", "2")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*-n*"])
-    assert project.bench("-n", "0").ret == 0
+@pytest.mark.parametrize("args", [["-n", "2"], ["-n", "0"], ["-d", "--tx", "2*popen"]])
+def test_a_bench_under_xdist_is_as_without_it(project: Project, args: list[str]) -> None:
+    project.bench("--gemm-baseline=update", "--gemm-report=stored.json")
+    alone = project.files()
+    for path in sorted((project.path / "baselines").rglob("*.json")):
+        path.unlink()
+    project.bench("--gemm-baseline=update", *args)
+    assert project.files().keys() == alone.keys()
+
+    project.script({"blas": 0.012})
+    result = project.bench("--gemm-report=out.json", *args)
+    assert result.ret == 1
+    assert result.parseoutcomes() == {"passed": 3, "failed": 2}
+    records = json.loads((project.path / "out.json").read_text())["records"]
+    gates = {record["id"].partition("-")[0]: record["gate"] for record in records}
+    assert gates == {"blas": "slower", "outer": "same", "plus": "same"}
+
+
+def test_vanished_benchmarks_are_seen_under_xdist(project: Project) -> None:
+    project.bench("--gemm-baseline=update")
+    project.script({}, kernels=KERNELS.replace("def plus", "def sum_of"))
+    result = project.bench("-n", "2", "--gemm-baseline=strict")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*vanished: plus-16x16-float32 is stored*"])
 
 
 def test_verification_runs_under_xdist_and_stores_its_digests(project: Project) -> None:

@@ -263,12 +263,6 @@ def test_operands_that_do_not_fit_into_memory(project: Project) -> None:
     result.stdout.fnmatch_lines(["outer on 99999999999x1x1: *no memory for operands of * GiB*"])
 
 
-def test_cases_that_xdist_distributes_cannot_be_timed(project: Project) -> None:
-    result = project.bench("-d", "--tx", "2*popen")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--gemm-bench: cases that run side by side cannot be timed*"])
-
-
 def test_a_failed_case_leaves_no_unused_benchmark(project: Project) -> None:
     wrong = (
         KERNELS
