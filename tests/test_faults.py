@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_gemm.backends import choice
-
-FAULTS = Path(__file__).parent / "faults"
+from tests.faults import run as faults
 
 DEVICES = [
     "host",
@@ -37,13 +33,13 @@ TEXTS = {
     "never_ends": ("one launch took longer than 1 s",),
     "overruns_shared": ("out-of-bounds write", "on"),
     "too_many_threads": ("1025 threads",),
-    "too_much_shared": ("shared memory",),
+    "too_much_shared": (r"shared_mem = 26\d+ bytes",),
     "aborts": (r"killed by SIGABRT",),
     "ends_the_process": ("exit code 3",),
     "is_killed": (r"killed by SIGKILL \(Killed, by hand or by the system for lack of memory",),
     "reads_address_zero": ("killed by SIGSEGV",),
     "calls_sys_exit": ("SystemExit: goodbye",),
-    "sleeps_forever": ("no answer for 20 s",),
+    "sleeps_forever": (f"no answer for {faults.CASE_TIMEOUT} s",),
     "wants_all_memory": ("MemoryError", "OutOfMemoryError"),
 }
 
@@ -54,21 +50,9 @@ def device(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def run(
-    device: str, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+def run(device: str, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """One run of every broken kernel and 20 healthy cases, and its records by benchmark."""
-    folder = tmp_path_factory.mktemp("faults")
-    (folder / "test_kernels.py").write_text("def test_gemm(gemm):\n    gemm.check()\n")
-    (folder / "pytest.ini").write_text(
-        f"[pytest]\ngemm_kernels = {FAULTS}\ngemm_modules = python_faults\n"
-        f"pythonpath = {FAULTS}\ngemm_launch_timeout = 1\ngemm_case_timeout = 20\n"
-    )
-    command = [sys.executable, "-m", "pytest", "--gemm-bench", f"--gemm-device={device}"]
-    command += ["--gemm-report=out.json", "-p", "no:cacheprovider", "--benchmark-quiet"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=500)
-    report = json.loads((folder / "out.json").read_text())
-    return done, {record["id"]: record for record in report["records"]}
+    return faults.run(tmp_path_factory.mktemp("faults"), device)
 
 
 def test_the_run_ends_with_every_verdict(run: Any) -> None:
@@ -76,6 +60,10 @@ def test_the_run_ends_with_every_verdict(run: Any) -> None:
     assert done.returncode == 1
     assert "14 failed" in done.stdout, done.stdout
     assert len(records) == len(TEXTS) + 22
+
+
+def test_each_kernel_has_an_expectation() -> None:
+    assert set(faults.described()) == set(TEXTS)
 
 
 def test_twenty_neighbours_pass(run: Any) -> None:
@@ -98,8 +86,8 @@ def test_the_broken_case_fails_with_its_text(kernel: str, device: str, run: Any)
 
 def test_a_problem_larger_than_the_memory_is_skipped(run: Any) -> None:
     _, records = run
-    outcomes = {k: r for k, r in records.items() if k.startswith("too_large_a_problem")}
-    small, large = outcomes.values()
+    small = records["too_large_a_problem-64x64x64-float32"]
+    large = records["too_large_a_problem-8000000x8000000x1-float32"]
     assert small["outcome"] == "passed"
     assert large["outcome"] == "skipped"
     assert re.search(

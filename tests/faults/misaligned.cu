@@ -1,4 +1,4 @@
-// Broken: stores four elements at once where one begins.
+// Broken: Stores four elements at once at an address that is no multiple of 16.
 
 // /// gemm
 // block = [16, 16]

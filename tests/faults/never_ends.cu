@@ -1,4 +1,4 @@
-// Broken: waits for a value that no one writes.
+// Broken: Waits for a value that no one writes.
 
 // /// gemm
 // block = [16, 16]

@@ -1,4 +1,4 @@
-// Broken: writes megabytes past its shared memory.
+// Broken: Writes 256 KB past its shared memory.
 
 // /// gemm
 // block = [16, 16]

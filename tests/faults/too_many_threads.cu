@@ -1,7 +1,7 @@
-// Broken: 1025 threads in a block.
+// Broken: Asks for 1025 threads in a block.
 
 // /// gemm
-// block = ["K + 961"]
+// block = ["1024 + cdiv(K, 4096)"]
 // grid  = ["cdiv(N, 16)", "cdiv(M, 16)"]
 // sizes = [64]
 // ///

@@ -1,10 +1,10 @@
-// Broken: more shared memory than a block may have.
+// Broken: Asks for 256 KB of shared memory.
 
 // /// gemm
 // block = [16, 16]
 // grid  = ["cdiv(N, 16)", "cdiv(M, 16)"]
 // sizes = [64]
-// shared_mem = "4096 * K"
+// shared_mem = "262144 + K"
 // ///
 
 __global__ void too_much_shared(const float* A, const float* B, float* C, int M, int N, int K)

@@ -1,4 +1,4 @@
-// Broken: stops itself.
+// Broken: Calls __trap().
 
 // /// gemm
 // block = [16, 16]

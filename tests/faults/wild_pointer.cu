@@ -1,4 +1,4 @@
-// Broken: writes far from any matrix.
+// Broken: Writes far from any matrix.
 
 // /// gemm
 // block = [16, 16]
