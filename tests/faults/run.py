@@ -30,8 +30,6 @@ def run(folder: Path, device: str) -> tuple[subprocess.CompletedProcess[str], Re
     )
     command = [sys.executable, "-m", "pytest", "--gemm-bench", f"--gemm-device={device}"]
     command += ["--gemm-report=out.json", "-p", "no:cacheprovider", "--benchmark-quiet"]
-    if "pytest_gemm.plugin" in sys.argv:
-        command += ["-p", "pytest_gemm.plugin"]
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, check=False, timeout=500
     )
