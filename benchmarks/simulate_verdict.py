@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -251,29 +251,29 @@ def simulate_others(
 # Recorded sessions
 
 Recording = Mapping[str, Array]
-"""Cases, each processes x samples in the order they were taken (seconds)."""
+"""Cases, each processes x allocations x samples in the order they were taken (seconds)."""
 
 
 def recorded(name: str) -> Recording:
     with np.load(DATA / name) as file:
-        return {case: np.asarray(file[case], np.float64) for case in file.files}
-
-
-def blocks(process: Array, rng: np.random.Generator, count: int) -> Iterator[Array]:
-    """That many runs of four consecutive samples of a process, any of them."""
-    for start in 4 * rng.integers(len(process) // 4, size=count):
-        yield process[start : start + 4]
+        cases = {case: np.asarray(file[case], np.float64) for case in file.files}
+    return {name: x if x.ndim == 3 else x[:, None, :] for name, x in cases.items()}
 
 
 def resampled_ratio(process: Array, rng: np.random.Generator, slowdown: float) -> float:
-    """What a worker would have measured whose kernels are the recorded one, B slower."""
+    """What a worker would have measured whose kernels are the recorded one, B slower.
+
+    A block is any four consecutive samples of any allocation of the process.
+    """
     size = ROUND_SIZES["cuda"]
     placements = []
     for _ in range(size.placements):
+        samples = process[rng.integers(len(process))]
+        starts = 4 * rng.integers(len(samples) // 4, size=size.blocks)
         taken = []
-        for i, block in enumerate(blocks(process, rng, size.blocks)):
+        for i, start in enumerate(starts):
             is_new = np.array([kernel == "B" for kernel in order_of(i)])
-            taken.append((block * np.where(is_new, 1 + slowdown, 1.0)).tolist())
+            taken.append((samples[start : start + 4] * np.where(is_new, 1 + slowdown, 1)).tolist())
         placements.append(taken)
     return worker_ratio(placements)
 
@@ -290,8 +290,9 @@ def resample(
     cases = list(recording.values())
     for _ in range(runs):
         chosen = [rng.permutation(len(case))[: stored + 1] for case in cases]
-        old = [case[order[1:]] for case, order in zip(cases, chosen, strict=True)]
-        new = [case[order[0]] * (1 + slowdown) for case, order in zip(cases, chosen, strict=True)]
+        pairs = list(zip(cases, chosen, strict=True))
+        old = [case[order[1:]].reshape(stored, -1) for case, order in pairs]
+        new = [case[order[0]].ravel() * (1 + slowdown) for case, order in pairs]
         medians = np.array([np.median(np.log(x), axis=-1) for x in old])
         answers = screened("cuda", np.array([np.median(np.log(x)) for x in new]), medians)
         outcomes: list[str] = []
@@ -421,9 +422,10 @@ def print_fallback(runs: int) -> None:
 
 def print_resampled(runs: int) -> None:
     heading("recorded", "S", "rule", "runs with an alarm", "1 %", "2 %", "5 %", "duets")
-    for name, file in (("replays", "h200_replays.npz"), ("events", "h200_events.npz")):
-        recording = recorded(file)
-        for S in (1, 2, 3, 5):
+    for name in ("replays", "placements", "events"):
+        recording = recorded(f"h200_{name}.npz")
+        processes = min(map(len, recording.values()))
+        for S in (S for S in (1, 2, 3, 5) if processes > S):
             ours, others = resample(recording, S, runs)
             slow = [
                 resample(recording, S, max(10, runs // 10), slowdown=x) for x in (0.01, 0.02, 0.05)

@@ -39,6 +39,9 @@ MOST_ODD = 1
 """So many workers of a duet may be left out as odd. If more are, all count: several that agree are
 no accident but another level, which some processes have and others do not."""
 
+ALPHA = 0.01
+"""Chance that a run of the whole stored suite calls an unchanged benchmark slower."""
+
 SAME_ALPHA = 0.05
 """Chance that a kernel slower by just the margin is called the same in one round."""
 
@@ -76,9 +79,9 @@ class Finding:
     """What a duet says, in natural logarithms of new over old.
 
     ``change`` is the estimate, ``error`` its standard error with ``df`` degrees of freedom,
-    ``worker_sd`` the moderated deviation of one worker; ``low`` to ``high`` hold for all stored
-    benchmarks together. A slowdown of ``smallest`` is found with ``POWER``.
-    ``workers`` were used, ``odd`` were left out.
+    ``worker_sd`` the deviation of one worker, moderated upwards; ``low`` to ``high`` hold for all
+    stored benchmarks together. A slowdown of ``smallest`` is found with ``POWER``. ``workers``
+    were used, ``odd`` were left out.
     """
 
     outcome: DuetOutcome
@@ -107,7 +110,7 @@ class Duet:
     margin: float
     benchmarks: int
     prior: Spread
-    alpha: float = 0.05
+    alpha: float = ALPHA
     rounds: tuple[tuple[float, ...], ...] = ()
 
     def __post_init__(self) -> None:
@@ -145,7 +148,8 @@ class Duet:
             odd = ()
         kept = [ratio for i, ratio in enumerate(ratios) if i not in odd]
         change, scatter = mean_and_sd(kept)
-        sd = self.prior.moderate(scatter, len(kept) - 1)
+        # The prior never makes a duet look steadier than it was.
+        sd = max(scatter, self.prior.moderate(scatter, len(kept) - 1))
         df, error = self.prior.df + len(kept) - 1, sd / math.sqrt(len(kept))
         reach = error * student_quantile(1 - self.alpha / self.benchmarks, df)
         tolerated = math.log1p(self.margin)

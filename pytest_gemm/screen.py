@@ -27,6 +27,9 @@ CLEAR = 0.99
 POWER = 0.9
 """How often ``smallest`` would be found."""
 
+NOISY = 1.5
+"""Sessions that scatter by more than this many expected deviations are worth a word."""
+
 UNRULY = 3.0
 """Sessions that scatter by more than this many expected deviations contradict each other."""
 
@@ -42,8 +45,9 @@ class Screen:
 
     ``outcome`` stands where no duet can be had; ``suspicious`` says that one should decide.
     ``change`` is from the stored ``centre``, give or take ``reach``; ``slower`` is a change above
-    ``threshold``. A slowdown of ``smallest`` is found with ``POWER``. ``used`` sessions count,
-    those at the indices ``odd`` and those before ``start`` do not.
+    ``threshold``. A slowdown of ``smallest`` is found with ``POWER``. ``spread`` is the moderated
+    deviation of the ``used`` sessions; those at the indices ``odd`` and those before ``start``
+    do not count.
     """
 
     outcome: ScreenOutcome
@@ -53,6 +57,7 @@ class Screen:
     reach: float
     threshold: float
     smallest: float
+    spread: float
     used: int
     odd: tuple[int, ...]
     start: int
@@ -123,6 +128,7 @@ def screen(
         reach=t * error,
         threshold=threshold,
         smallest=threshold + student_quantile(POWER, base.df) * error,
+        spread=base.sd,
         used=base.n,
         odd=base.odd,
         start=base.start,

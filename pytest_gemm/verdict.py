@@ -14,9 +14,10 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
 from pytest_gemm.baselines import Series, Session, differing, epoch
+from pytest_gemm.baselines.records import EPOCH_KEYS
 from pytest_gemm.duet import Finding
 from pytest_gemm.margin import Expected, checked_margin, expected, margin_of
-from pytest_gemm.screen import ALPHA, Screen, device_spread, screen
+from pytest_gemm.screen import ALPHA, NOISY, Screen, device_spread, screen
 from pytest_gemm.stats import Spread, checked_seconds, consensus, student_quantile
 
 Outcome = Literal[
@@ -179,6 +180,23 @@ def held_against_anchor(
     return replace(verdict, outcome="drifted", decided_by="anchor", notes=(*verdict.notes, note))
 
 
+def _has_conditions(session: Session, now: Session) -> bool:
+    """Whether ``conditions`` are equal; most are, and building them takes most of the time."""
+    return (
+        session.settings == now.settings
+        and session.seed == now.seed
+        and (session.device, session.benchmark, session.recipe)
+        == (now.device, now.benchmark, now.recipe)
+    ) or not differing(session.conditions, now.conditions)
+
+
+def _has_epoch(session: Session, now: Session) -> bool:
+    before, after = session.environment.get, now.environment.get
+    return list(map(before, EPOCH_KEYS)) == list(map(after, EPOCH_KEYS)) or not differing(
+        epoch(session.environment), epoch(now.environment)
+    )
+
+
 def _screened(
     now: Session,
     reference: Series,
@@ -209,6 +227,12 @@ def _screened(
         alpha=alpha,
         excess=_excess_error(now, against.sessions),
     )
+    notes += _odd_notes(now, against.sessions, result)
+    if result.spread > NOISY * usual.session.sd:
+        notes.append(
+            f"sessions scatter by {result.spread:.1%}, where {usual.session.sd:.1%} is expected: "
+            "only larger slowdowns can be seen without a duet"
+        )
     provisional = result.used < FULL_BASELINE
     change = math.expm1(result.change)
     return Verdict(
@@ -222,7 +246,7 @@ def _screened(
         sessions=result.used,
         provisional=provisional,
         smallest_slowdown=math.expm1(result.smallest),
-        notes=(*notes, *_odd_notes(now, against.sessions, result)),
+        notes=tuple(notes),
         suspicious=result.suspicious,
         stored_change=change,
     )
@@ -262,7 +286,7 @@ def comparable(now: Session, reference: Series) -> Comparable:
     where there is none the benchmark is new again, because the old time says nothing of this
     kernel under that compiler.
     """
-    alike = [s for s in reference.sessions if not differing(s.conditions, now.conditions)]
+    alike = [s for s in reference.sessions if _has_conditions(s, now)]
     if not alike:
         why = _differences(reference.newest.conditions, now.conditions)
         return Comparable((), "withheld", (f"it was stored under other conditions: {why}",))
@@ -270,7 +294,7 @@ def comparable(now: Session, reference: Series) -> Comparable:
     if len(alike) < len(reference.sessions):
         count = len(reference.sessions) - len(alike)
         notes.append(f"{count} stored under other conditions are left out")
-    current = [s for s in alike if not differing(epoch(s.environment), epoch(now.environment))]
+    current = [s for s in alike if _has_epoch(s, now)]
     if not current:
         newest = alike[-1]
         why = _differences(epoch(newest.environment), epoch(now.environment))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from dataclasses import replace
 from typing import Any
 
@@ -150,7 +151,7 @@ def test_outcomes(ratio: float, after_one: str, after_two: str | None) -> None:
 
 
 def test_the_interval_is_students_with_the_moderated_spread() -> None:
-    found = rounds_of(0.01, 2, benchmarks=10).finding
+    found = rounds_of(0.01, 2, benchmarks=2).finding
 
     ratios = [0.01 + x for x in NOISE] * 2
     variance = (4 * 0.002**2 + sum((x - 0.01) ** 2 for x in ratios)) / 15
@@ -163,6 +164,15 @@ def test_the_interval_is_students_with_the_moderated_spread() -> None:
     assert found.high - found.change == pytest.approx(2.9467 * error, rel=1e-4)
     assert found.change - found.low == pytest.approx(2.9467 * error, rel=1e-4)
     assert found.smallest == pytest.approx(math.log(1.003) + (2.9467 + 1.3406) * error, rel=1e-4)
+
+
+def test_the_prior_never_makes_a_duet_look_steadier_than_it_was() -> None:
+    wild = [0.02 + 10 * x for x in NOISE] * 2
+
+    found = measured(measured(duet(), *wild[:6]), *wild[6:]).finding
+
+    assert found.worker_sd == pytest.approx(statistics.stdev(wild))
+    assert found.df == 15
 
 
 def test_slower_is_where_the_whole_interval_lies_beyond_the_margin() -> None:

@@ -10,7 +10,7 @@ import pytest
 from pytest_gemm.baselines import Series, Session
 from pytest_gemm.duet import Finding
 from pytest_gemm.margin import EXPECTED
-from pytest_gemm.stats import Estimate
+from pytest_gemm.stats import Estimate, Spread
 from pytest_gemm.verdict import Verdict, held_against_anchor, judge, stored_spread
 
 
@@ -161,6 +161,26 @@ def test_noise_above_what_is_expected_never_passes_a_slowdown() -> None:
     assert found.fails(strict=True)
     assert not found.fails()
     assert "above the 2.5% expected" in found.notes[-1]
+
+
+def test_the_smallest_slowdown_that_can_be_seen_never_grows_unsaid() -> None:
+    quiet = verdict(session(), series(*[1e-3] * 4))
+    noisy = verdict(session(), series(0.92e-3, 0.97e-3, 1.04e-3, 1.09e-3))
+
+    assert noisy.smallest_slowdown is not None
+    assert noisy.smallest_slowdown > 1.3 * (quiet.smallest_slowdown or 0)
+    assert quiet.notes == ()
+    assert "sessions scatter by 4." in noisy.notes[0]
+
+
+def test_a_margin_may_be_a_part_of_a_percent() -> None:
+    stored = series(*[1e-3] * 20)
+
+    for margin, outcome in ((0.005, "slower"), (0.0085, "same")):
+        found = verdict(
+            session(1.01e-3), stored, kind="cuda", margin=margin, prior=Spread(0.001, 30)
+        )
+        assert found.outcome == outcome
 
 
 def test_sessions_that_contradict_each_other_pass_nothing() -> None:
