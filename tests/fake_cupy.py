@@ -270,6 +270,7 @@ class FakeCuda:
             "hostAllocMapped": 2,
             "memcpyHostToDevice": 1,
             "memcpyDeviceToHost": 2,
+            "memcpyDeviceToDevice": 3,
         }
         attributes = {f"cudaDevAttr{name}": name for name in self.attributes}
         return SimpleNamespace(

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.fake_cupy import FakeCuda, Kernel
+from tests.fake_cupy import FakeCuda, Kernel, Lane
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "benchmarks" / "gpu"
@@ -207,6 +207,29 @@ def report(digest: str) -> dict[str, Any]:
     }
 
 
+def levels(left: list[float], shuffled: list[float], after: float) -> dict[str, Any]:
+    return {
+        "levels": {"add 256": {"left": left, "shuffled": shuffled}},
+        "copies": {"case": "add 256", "before": [1e-6], "default stream": [after]},
+    }
+
+
+def test_levels_are_those_between_processes_and_within_one() -> None:
+    processes = [
+        levels([1e-6, 1e-6, 1.01e-6], [1e-6, 2e-6, 3e-6], 1.2e-6),
+        levels([2e-6, 2e-6, 2.02e-6], [1e-6, 2e-6, 3e-6], 1.4e-6),
+    ]
+    [row] = tables.level_table(processes)
+    assert row == {
+        "case": "add 256",
+        **{"left, us": "1.000 to 2.000", "sd, left": "47.14 %", "within, left": "1.00 %"},
+        **{"shuffled, us": "2.000 to 2.000", "sd, shuffled": "0.00 %"},
+        "within, shuffled": "100.00 %",
+    }
+    [row] = tables.copy_table(processes)
+    assert row == {"case": "add 256", "before, us": "1.000", "default stream, us": "1.300"}
+
+
 @pytest.mark.parametrize(("digest", "said"), [("sha256:1", "equal"), ("sha256:2", "OTHER")])
 def test_bits_are_compared_with_the_cpu_s_of_the_same_problem(digest: str, said: str) -> None:
     [row] = tables.kernel_table(
@@ -281,6 +304,29 @@ def test_a_case_that_fails_is_told_and_the_process_goes_on(gpu: Gpu) -> None:
     assert "longer than" in wrong["error"]
     assert "samples" not in right
     assert "lost" in right["error"]
+
+
+def test_levels_are_taken_without_the_shuffle_and_with_it(gpu: Gpu, tmp_path: Path) -> None:
+    gpu.fake.lanes[0] = Lane()  # the default stream
+    names = ["add 256", "tiled 256"]
+    shuffled: list[bool] = []
+    launch = gpu.fake.rt_graphLaunch
+
+    def count(executable: int, stream: int) -> None:
+        shuffled.append(any(o.kind == "kernel" for o in gpu.fake.lanes[stream].operations))
+        launch(executable, stream)
+
+    gpu.backend._api.runtime.graphLaunch = count
+    found = json.loads(json.dumps(child.levels(gpu.backend, names, options(tmp_path))))
+    assert list(found["levels"]) == names
+    for name, seconds in zip(names, (2e-6, 9e-6), strict=True):
+        for state in ("left", "shuffled"):
+            samples = found["levels"][name][state]
+            assert samples == pytest.approx([seconds] * child.SAMPLES, rel=0.02)
+    assert shuffled.count(False) == len(names) * child.SAMPLES
+    assert shuffled[: 4 * child.SAMPLES].count(True) == 4 * child.SAMPLES
+    assert list(found["copies"]) == ["case", "before", "own stream", "default stream"]
+    assert gpu.fake.calls.count("memcpyAsync") >= 2 * child.COPIES
 
 
 def test_a_watched_process_launches_each_case_behind_a_marker(gpu: Gpu, tmp_path: Path) -> None:
@@ -384,7 +430,9 @@ def test_the_nine_are_the_shipped_kernels_and_cublas() -> None:
 
 # The docs
 
-FIRST, SECOND = (FOLDER / "results" / f"2026-11-29-{commit}" for commit in ("cf3c8a9", "a855f6a"))
+FIRST, SECOND, LEVELS = (
+    FOLDER / "results" / f"2026-11-29-{name}" for name in ("cf3c8a9", "eae1d53", "levels")
+)
 
 
 @pytest.mark.parametrize(
@@ -398,6 +446,7 @@ FIRST, SECOND = (FOLDER / "results" / f"2026-11-29-{commit}" for commit in ("cf3
             },
         ),
         (SECOND, {"Hot and cold", "Wall time"}),
+        (LEVELS, {"As left and shuffled", "After copies"}),
     ],
 )
 def test_the_tables_of_the_docs_are_those_of_the_raw_results(

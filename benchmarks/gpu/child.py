@@ -3,6 +3,7 @@
     python benchmarks/gpu/child.py WAY --out FILE [--cases NAME,NAME] [--seed N]
 
 ``session`` times them as pytest-gemm does, hot and then cold, in an order that the seed shuffles.
+``levels`` shows what earlier kernels and copies do to a time, and what the shuffle does about it.
 ``nvbench`` lets NVBench time the same launches. ``launches`` makes a few ordinary launches of
 each, to be watched by ncu. ``trace`` times them under CUPTI, through PyTorch's profiler.
 """
@@ -14,12 +15,14 @@ import json
 import random
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 STARTED = time.perf_counter()
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -34,6 +37,12 @@ from pytest_gemm.errors import GemmError  # noqa: E402
 from pytest_gemm.launching import loaded, placements  # noqa: E402
 from pytest_gemm.overheads import seconds_of  # noqa: E402
 from pytest_gemm.timing import PLANS, take_samples  # noqa: E402
+
+SAMPLES = 24
+"""Of a case in each of the states that ``levels`` compares."""
+
+COPIES, COPIED = 12, 2**18
+"""Copies within the device's memory, and bytes of each."""
 
 
 def session(backend: Backend, names: Sequence[str], options: argparse.Namespace) -> dict[str, Any]:
@@ -83,6 +92,54 @@ def _timed(case: Prepared, *, cold: bool, seed: int) -> dict[str, Any]:
 def _launch_once(case: Prepared) -> None:
     with loaded(case.launcher.backend, case.problem, case.data) as workspace:
         case.launcher.once(workspace)
+
+
+def levels(backend: Any, names: Sequence[str], options: argparse.Namespace) -> dict[str, Any]:
+    """Samples of each case as a foreign kernel left the multiprocessors, and shuffled; and of the
+    first case after copies by our own stream and by the default one."""
+    prepared = prepare(backend, names, options.most)
+    return {
+        "levels": {case.name: _levels(backend, case) for case in prepared},
+        # Last: what the copies do lasts as long as the process.
+        "copies": {"case": prepared[0].name, **_copies(backend, prepared[0])},
+    }
+
+
+def _levels(backend: Any, case: Prepared) -> dict[str, list[float]]:
+    with _sampling(case) as samples:
+        backend.canary()  # more blocks than fit
+        with patch.object(backend._timer._shuffle, "launch", lambda: None):
+            left = samples()
+        return {"left": left, "shuffled": samples()}
+
+
+def _copies(backend: Any, case: Prepared) -> dict[str, list[float]]:
+    runtime = backend._api.runtime
+    source, target = (backend.allocate(COPIED).address for _ in range(2))
+    with _sampling(case) as samples:
+        found = {"before": samples()}
+        for title, stream in (("own stream", backend._queue.stream), ("default stream", 0)):
+            for _ in range(COPIES):
+                kind = runtime.memcpyDeviceToDevice
+                runtime.memcpyAsync(target, source, COPIED, kind, stream)
+            runtime.deviceSynchronize()
+            found[title] = samples()
+    return found
+
+
+@contextmanager
+def _sampling(case: Prepared) -> Iterator[Callable[[], list[float]]]:
+    """Takes samples of about a millisecond on operands that stay where they are."""
+    with loaded(case.launcher.backend, case.problem, case.data) as workspace:
+        case.launcher.once(workspace)
+        launches = max(2, int(1e-3 / (case.launcher.time(workspace, REPLAYED) / REPLAYED)))
+
+        def samples() -> list[float]:
+            return [case.launcher.time(workspace, launches) / launches for _ in range(SAMPLES)]
+
+        for _ in range(4):  # the clocks climb
+            samples()
+        yield samples
 
 
 def nvbench(backend: Any, names: Sequence[str], options: argparse.Namespace) -> dict[str, Any]:
@@ -153,7 +210,7 @@ def _marker(backend: Backend) -> Callable[[], None]:
     return launch
 
 
-WAYS = {way.__name__: way for way in (session, nvbench, launches, trace)}
+WAYS = {way.__name__: way for way in (session, levels, nvbench, launches, trace)}
 
 
 def main() -> None:

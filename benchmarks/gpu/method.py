@@ -39,6 +39,9 @@ LARGE = ("2048", "4096")
 RECTANGLE, RESIDUES = "1536x1024x512", "509x427x333"
 """In the default suite of a GPU, beside 1024."""
 
+SMALL = ("add 256", "tiled 256", "cublas 256")
+"""Cases whose time depends on what ran before."""
+
 NCU = (
     "ncu --clock-control none --cache-control none --print-units base --csv "
     "--metrics gpu__time_duration.sum,gpc__cycles_elapsed.max"
@@ -88,6 +91,12 @@ class Run:
             for name in random.Random(0).sample(NINE, len(NINE)):
                 found["alone"].append(self.child("session", "--ways", "hot", "--cases", name))
                 self.write("sessions.json", found)
+
+    def levels(self) -> None:
+        found: list[Any] = []
+        for _ in range(self.options.processes):
+            found.append(self.child("levels", "--cases", ",".join(SMALL)))
+            self.write("levels.json", found)
 
     def ncu(self) -> None:
         log = self.folder / "ncu.csv"
@@ -187,7 +196,7 @@ def _run(command: Sequence[str], timeout: float, accepted: Sequence[int] = (0,))
     return finished.stdout
 
 
-PARTS = ("sessions", "alone", "ncu", "trace", "nvbench", "kernels")
+PARTS = ("sessions", "alone", "levels", "ncu", "trace", "nvbench", "kernels")
 
 
 def main() -> None:

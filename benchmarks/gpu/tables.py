@@ -290,6 +290,37 @@ def alone_table(
     return rows
 
 
+def level_table(processes: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """What a process' samples and its median do, as other kernels left the device, and shuffled.
+
+    ``within`` is the median over the processes of the range of their samples; ``sd`` is that of
+    their medians.
+    """
+    rows: list[Row] = []
+    for name in processes[0]["levels"]:
+        row = {"case": name}
+        for state in ("left", "shuffled"):
+            samples = [process["levels"][name][state] for process in processes]
+            middles = [median(s) for s in samples]
+            within = median((max(s) - min(s)) / median(s) for s in samples)
+            row |= {
+                f"{state}, us": f"{_us([min(middles)])} to {_us([max(middles)])}",
+                f"sd, {state}": _percent(relative_sd(middles)),
+                f"within, {state}": _percent(within),
+            }
+        rows.append(row)
+    return rows
+
+
+def copy_table(processes: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """The time of a launch after copies within the device's memory: medians over processes."""
+    found = [process["copies"] for process in processes]
+    row = {"case": found[0]["case"]}
+    for state in list(found[0])[1:]:
+        row[f"{state}, us"] = _us([median(copies[state]) for copies in found])
+    return [row]
+
+
 def kernel_table(records: Iterable[Mapping[str, Any]], host: Mapping[str, str]) -> list[Row]:
     """The shipped kernels; ``host`` has the digests that the CPU gave, by ``group``."""
     rows: list[Row] = []
@@ -376,6 +407,9 @@ def tables(folder: Path, names: Sequence[str]) -> dict[str, str]:
         found["Hot beside a profiler"] = hot_table(sessions, seen, traced, names)
     if sessions and runs["alone"]:
         found["Alone and after others"] = alone_table(sessions, runs["alone"], names)
+    if processes := read("levels.json"):
+        found["As left and shuffled"] = level_table(processes)
+        found["After copies"] = copy_table(processes)
     if kernels := read("kernels.json"):
         host = read("host.json") or read("../host.json") or {}
         for title, records in kernels.items():

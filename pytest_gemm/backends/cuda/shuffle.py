@@ -1,9 +1,10 @@
 """A kernel that leaves the multiprocessors in another state before each sample.
 
-Which multiprocessor gets which block depends on the kernels before, and a graph that is replayed
-keeps to what it found: on an H200 cuBLAS took 6.06 to 6.33 us for N = 256, always the same until
-a kernel with more blocks than fit ran in between, and always another after that. A process would
-report what chance had left to it. So chance decides for each sample, and the median over many.
+A kernel with more blocks than fit at once leaves something behind, presumably the order in which
+blocks are dealt to the multiprocessors, that lasts until the next such kernel. A replay keeps to
+what it found: on an H200 cuBLAS took anything from 6.05 to 6.33 us for N = 256, and then always the
+same. A process would report what chance had left to it. So chance decides for each sample, and the
+median over many of them is the same in all processes.
 """
 
 from __future__ import annotations
