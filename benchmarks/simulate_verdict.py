@@ -19,7 +19,7 @@ import numpy.typing as npt
 from scipy.stats import beta, mannwhitneyu
 
 from pytest_gemm.duet import ROUND_SIZES, Duet, DuetOutcome, order_of, worker_ratio
-from pytest_gemm.margin import EXPECTED, duet_spread
+from pytest_gemm.margin import EXPECTED
 from pytest_gemm.screen import Screen, device_spread, screen
 
 Array = npt.NDArray[np.float64]
@@ -159,7 +159,7 @@ def dueted(
     kind: str, benchmarks: int, ratios: Callable[[int], list[float]]
 ) -> tuple[DuetOutcome, int]:
     """Drive a duet to its end; ``ratios`` gives that many workers' log ratios."""
-    duet = Duet(ROUND_SIZES[kind], EXPECTED[kind].margin, benchmarks, duet_spread(kind))
+    duet = Duet.on(kind, margin=EXPECTED[kind].margin, benchmarks=benchmarks)
     while wanted := duet.next_round:
         duet = replace(duet, rounds=(*duet.rounds, tuple(ratios(wanted.workers))))
     return duet.finding.outcome, len(duet.rounds)
@@ -412,9 +412,10 @@ def print_fallback(runs: int) -> None:
     heading("no duets: 100 benchmarks", "S", "runs with an alarm", "2 %", "5 %", "20 %", "30 %")
     for name, world in WORLDS.items():
         for S in (1, 3, 10):
-            same = simulate(world, 100, S, runs, duets=False)
+            same = simulate(world, 100, S, runs, duets=False, attempts=2)
+            some = max(10, runs // 40)
             found = [
-                simulate(world, 100, S, max(10, runs // 40), duets=False, slowdown=x).found
+                simulate(world, 100, S, some, duets=False, attempts=2, slowdown=x).found
                 for x in (0.02, 0.05, 0.2, 0.3)
             ]
             row(name, str(S), alarms(same), *map(share, found))

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from pytest_gemm.margin import checked_margin
+from pytest_gemm.margin import Calibration, checked_margin, duet_spread
 from pytest_gemm.stats import (
     Spread,
     checked_seconds,
@@ -118,6 +118,13 @@ class Duet:
         checked_margin(self.margin)
         if self.benchmarks < 1 or not 0 < self.alpha < 1:
             raise ValueError(f"{self.benchmarks} benchmarks at alpha = {self.alpha}: no duet")
+
+    @classmethod
+    def on(
+        cls, kind: str, *, margin: float, benchmarks: int, calibration: Calibration | None = None
+    ) -> Duet:
+        """A duet on a kind of device, of which nothing is measured yet."""
+        return cls(ROUND_SIZES[kind], margin, benchmarks, duet_spread(kind, calibration))
 
     @property
     def next_round(self) -> Round | None:

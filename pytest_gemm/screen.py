@@ -9,6 +9,7 @@ from typing import Literal
 
 from pytest_gemm.margin import Expected
 from pytest_gemm.stats import (
+    Consensus,
     Spread,
     checked_seconds,
     consensus,
@@ -33,10 +34,8 @@ NOISY = 1.5
 UNRULY = 3.0
 """Sessions that scatter by more than this many expected deviations contradict each other."""
 
-LEAST_SERIES = 5
-"""From so many series of ``LEAST_SESSIONS`` or more, the device's own spread is known."""
-
-LEAST_SESSIONS = 3
+LEAST_DF = 10
+"""From so many degrees of freedom on, of all series together, a device's own spread is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +99,12 @@ def screen(
     if not 0 < alpha < 1 or not 0 <= excess < math.inf:
         raise ValueError(f"alpha = {alpha} or excess = {excess} cannot be used")
     (new,) = checked_seconds([seconds])
-    prior = prior or expected.session
-    base = consensus([math.log(s) for s in checked_seconds(stored)], prior)
+    logs = [math.log(s) for s in checked_seconds(stored)]
+    usual = expected.session
+    known = prior or usual
+    # A failure that no duet confirms does not rest on a device that seems quiet.
+    cautious = max(usual, known, key=lambda spread: spread.sd)
+    base = consensus(logs, cautious)
     change = math.log(new) - base.centre
     widening = math.sqrt(1 + 1 / base.n)
     error = math.hypot(base.sd * widening, excess)
@@ -113,16 +116,12 @@ def screen(
         outcome = "slower"
     elif change < -threshold:
         outcome = "faster"
-    elif (
-        change > tolerated + t * expected.session.sd * widening
-        or base.sd > UNRULY * expected.session.sd
-    ):
+    elif change > tolerated + t * usual.sd * widening or base.sd > UNRULY * usual.sd:
         outcome = "inconclusive"
-    doubt = student_quantile(CLEAR, base.df) * error
-    clear = tolerated + min(doubt, math.log1p(expected.gap) - doubt)
     return Screen(
         outcome=outcome,
-        suspicious=change > clear or outcome in ("slower", "inconclusive"),
+        suspicious=outcome in ("slower", "inconclusive")
+        or not _is_clear(math.log(new), consensus(logs, known), tolerated, expected.gap, excess),
         centre=base.centre,
         change=change,
         reach=t * error,
@@ -135,20 +134,23 @@ def screen(
     )
 
 
+def _is_clear(new: float, base: Consensus, tolerated: float, gap: float, excess: float) -> bool:
+    """Whether the margin explains the change, and a slowdown worth finding does not."""
+    error = math.hypot(base.sd * math.sqrt(1 + 1 / base.n), excess)
+    doubt = student_quantile(CLEAR, base.df) * error
+    return new - base.centre <= tolerated + min(doubt, math.log1p(gap) - doubt)
+
+
 def device_spread(series: Iterable[Sequence[float]], expected: Expected) -> Spread:
     """The spread of sessions on a device, from all its stored series (log seconds, oldest first).
 
     From the stored alone, so that it is the same for every item of a run, whichever are selected.
-    Each series counts with the deviation of the sessions that agree (``stats.consensus``), if they
-    are ``LEAST_SESSIONS``; with fewer than ``LEAST_SERIES`` of them, what is expected of the kind
-    of device stands.
+    Each series counts with the deviation of the sessions that agree (``stats.consensus``); where
+    all together have fewer than ``LEAST_DF`` degrees of freedom, what is expected of the kind of
+    device stands.
     """
-    scatters = []
-    for values in series:
-        if len(values) >= LEAST_SESSIONS:
-            found = consensus(values, expected.session)
-            if found.n >= LEAST_SESSIONS:
-                scatters.append((found.scatter, found.n - 1))
-    if len(scatters) < LEAST_SERIES:
+    agreed = (consensus(values, expected.session) for values in series if len(values) > 1)
+    scatters = [(found.scatter, found.n - 1) for found in agreed if found.n > 1]
+    if len(scatters) < 2 or sum(df for _, df in scatters) < LEAST_DF:
         return expected.session
     return shared_spread(scatters, expected.least_session_sd)

@@ -21,7 +21,7 @@ ODD_CUT = 4.0
 """A session further than this many standard deviations from the centre is left out."""
 
 MOST_DF = 30.0
-"""No number of stored series makes their shared spread worth more degrees of freedom."""
+"""What series share is worth no more degrees of freedom, however many and alike they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,14 +220,16 @@ def shared_spread(scatters: Iterable[tuple[float, int]], least: float) -> Spread
     of freedom: ``d0`` follows from how much more the logarithms of the variances scatter than
     trigamma(d/2) explains, ``s0`` from their mean (Smyth 2004, section 6.2). Deviations below
     ``least`` count as that much: a series that happens to repeat exactly says nothing. ``d0`` is
-    at most ``MOST_DF``. Raises ValueError for fewer than two series.
+    at most ``MOST_DF``, and no more than all series have together. Raises ValueError for fewer
+    than two series.
     """
     known = [(max(sd, least), df / 2) for sd, df in scatters]
     if len(known) < 2:
         raise ValueError("what series share takes at least two")
     mean, sd = mean_and_sd([2 * math.log(sd) - _log_chi_square(half) for sd, half in known])
     explained = math.fsum([_trigamma(half) for _, half in known]) / len(known)
-    half = min(_inverse_trigamma(sd**2 - explained), MOST_DF / 2)
+    most = min(MOST_DF / 2, math.fsum([half for _, half in known]))
+    half = min(_inverse_trigamma(sd**2 - explained), most)
     return Spread(max(math.exp((mean + _log_chi_square(half)) / 2), least), 2 * half)
 
 

@@ -18,6 +18,7 @@ from pytest_gemm.duet import (
     order_of,
     worker_ratio,
 )
+from pytest_gemm.margin import EXPECTED, Calibration
 from pytest_gemm.stats import Spread
 
 SIZE = Round(1, workers=6, placements=2, blocks=4)
@@ -120,6 +121,19 @@ def test_what_to_measure_next() -> None:
     assert rounds_of(0.004, 2).next_round is None
     with pytest.raises(ValueError, match="decided already"):
         measured(rounds_of(0.0, 1), 0.0)
+
+
+@pytest.mark.parametrize("kind", ["host", "cuda"])
+def test_a_duet_starts_with_what_is_expected_of_the_kind(kind: str) -> None:
+    calibration = Calibration("x", "2025-01-01T00:00:00Z", duets=5, bias=0.0, sd=0.02, df=25)
+
+    plain = Duet.on(kind, margin=0.01, benchmarks=7)
+    calibrated = Duet.on(kind, margin=0.01, benchmarks=7, calibration=calibration)
+
+    assert plain.next_round == ROUND_SIZES[kind]
+    assert (plain.margin, plain.benchmarks) == (0.01, 7)
+    assert plain.prior == EXPECTED[kind].duet
+    assert calibrated.prior.sd == 0.02
 
 
 def test_nothing_is_found_before_anything_is_measured() -> None:

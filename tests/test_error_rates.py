@@ -123,6 +123,13 @@ def test_without_duets_unchanged_suites_do_not_alarm(
     assert tally.outcomes["same"] >= 0.998 * tally.outcomes.total()
 
 
+def test_without_duets_a_device_that_seems_quiet_costs_no_alarms(sim: Any) -> None:
+    """Benchmarks that differ in their noise: the device's own spread must not be trusted alone."""
+    tally = sim.simulate(sim.WORLDS["sessions 0.2 %"], 100, 3, 100, duets=False, attempts=2)
+
+    assert tally.alarms <= 1
+
+
 @pytest.mark.parametrize(
     ("kind", "benchmarks", "stored", "slowdown", "found"),
     [

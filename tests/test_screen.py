@@ -19,11 +19,11 @@ def screened(seconds: float, stored: list[float], expected: Expected, **changes:
 
 def test_the_threshold_is_students_prediction_interval() -> None:
     medians = [1e-3, 1.01e-3, 1.02e-3]
-    result = screened(1e-3, medians, HOST, prior=Spread(0.02, 6), margin=0.01, benchmarks=10)
+    result = screened(1e-3, medians, HOST, prior=Spread(0.03, 6), margin=0.01, benchmarks=10)
 
     logs = [math.log(m) for m in medians]
     mean = sum(logs) / 3
-    variance = (6 * 0.02**2 + sum((x - mean) ** 2 for x in logs)) / 8
+    variance = (6 * 0.03**2 + sum((x - mean) ** 2 for x in logs)) / 8
     t = 3.3554  # 0.995 quantile with 8 degrees of freedom, from a printed table
     expected = math.log1p(0.01) + t * math.sqrt(variance * (1 + 1 / 3))
     assert result.threshold == pytest.approx(expected, rel=1e-4)
@@ -81,12 +81,15 @@ def test_a_noisy_device_widens_the_interval_but_passes_nothing() -> None:
     assert screened(1.25e-3, stored, HOST, prior=noisy).suspicious
 
 
-def test_a_device_is_known_from_five_series_of_three() -> None:
-    three = [0.0, 0.0005, -0.0005]
+def test_a_device_is_known_from_ten_degrees_of_freedom_on() -> None:
+    two, three = [0.0, 0.0005], [0.0, 0.0005, -0.0005]
 
-    assert device_spread([three] * 4, CUDA) == CUDA.session
-    assert device_spread([[0.0, 0.0005]] * 50, CUDA) == CUDA.session
-    assert device_spread([three] * 5, CUDA) != CUDA.session
+    for few in ([], [[0.0]] * 50, [two] * 9, [three] * 4, [three * 10]):
+        assert device_spread(few, CUDA) == CUDA.session
+    for enough in ([two] * 10, [three] * 5):
+        found = device_spread(enough, CUDA)
+        assert found.sd < CUDA.session.sd
+        assert found.df <= 10
 
 
 def test_odd_sessions_and_earlier_levels_are_no_spread_of_the_device() -> None:

@@ -219,6 +219,7 @@ def test_series_of_one_deviation_share_it(df: int) -> None:
 
     assert found.sd == pytest.approx(0.01, rel=0.05)
     assert found.df == MOST_DF
+    assert shared_spread([(0.01, 2)] * 3, 1e-4).df == 6
 
 
 @pytest.mark.parametrize("d0", [3.0, 8.0])
