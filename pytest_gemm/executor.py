@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Protocol
 
-from pytest_gemm import __version__, backends
+from pytest_gemm import backends
 from pytest_gemm.backends.base import Device
 from pytest_gemm.backends.choice import Choice
 from pytest_gemm.case import Case
@@ -60,7 +60,7 @@ def open_executor(
         return InProcess(choice, hold, progress, wait=wait)
 
     def open_worker(gpu: int, progress: Progress) -> Worker:
-        start = Start(__version__, choice.kind, gpu, hold, wait)
+        start = Start(choice.kind, gpu, hold, wait)
         return Worker(start, options.case_timeout, progress, dict(choice.ssh))
 
     return Pool(open_worker, choice.gpus, progress, ahead=not shared)

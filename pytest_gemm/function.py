@@ -6,36 +6,45 @@ import importlib.util
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import FunctionType, ModuleType
 
 from pytest_gemm.errors import BackendError
+from pytest_gemm.kernelspec import KernelSpec
 from pytest_gemm.python_kernel import declared
 
 
 @dataclass(frozen=True)
 class FunctionName:
-    """The module that defines a function, that module's file, and the function's own name."""
+    """The module that defines a function, that module's file, the function's own name and text."""
 
     module: str
     file: str
     qualname: str
+    source: str
 
     @classmethod
     def of(cls, function: Callable[..., object]) -> FunctionName:
         """The name of a decorated function."""
         assert isinstance(function, FunctionType)
-        return cls(function.__module__, function.__code__.co_filename, function.__qualname__)
+        file = function.__code__.co_filename
+        return cls(function.__module__, file, function.__qualname__, _source(function))
 
     def load(self) -> Callable[..., object]:
         """Import the module, if that was not done, and find the function in it.
 
         Raises BackendError, with the reason of an import that fails.
         """
-        module = self._module()
-        for value in vars(module).values():
+        for value in vars(self._module()).values():
             known = isinstance(value, FunctionType) and value.__qualname__ == self.qualname
             if known and declared(value) is not None:
+                if _source(value) != self.source:
+                    raise BackendError(
+                        f"{self.file}: {self.qualname} is another function in the file that a "
+                        "worker imports: make the files the same, and start pytest again"
+                    )
                 return value  # type: ignore[no-any-return]
         raise BackendError(
             f"{self.file}: {self.qualname} is not there when a worker imports the file: declare "
@@ -44,27 +53,50 @@ class FunctionName:
 
     def _module(self) -> ModuleType:
         known = sys.modules.get(self.module)
-        if known is None or getattr(known, "__file__", None) != self.file:
-            known = self._import()
-        return known
-
-    def _import(self) -> ModuleType:
+        if known is not None and getattr(known, "__file__", None) == self.file:
+            return known
         if not Path(self.file).is_file():
             raise BackendError(
                 f"{self.file} is not on this machine: Python kernels run only where the project is"
             )
         try:
-            spec = importlib.util.find_spec(self.module)
-            if spec is None or spec.origin != self.file:
-                spec = importlib.util.spec_from_file_location(self.module, self.file)
-            assert spec is not None
-            assert spec.loader is not None
-            module = importlib.util.module_from_spec(spec)
-            sys.modules[self.module] = module
-            spec.loader.exec_module(module)
-        except Exception as error:
-            sys.modules.pop(self.module, None)
+            return _imported(self.module, self.file)
+        except BaseException as error:  # also SystemExit, and what pytest.skip raises
             raise BackendError(
                 f"{self.file} cannot be imported by a worker: {type(error).__name__}: {error}"
             ) from error
-        return module
+
+
+@cache
+def _imported(name: str, file: str) -> ModuleType:
+    """Import a file under a name that another file may have too, as conftest.py has."""
+    spec = _spec(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
+    return module
+
+
+def _spec(name: str, file: str) -> ModuleSpec | None:
+    """How the file is imported: inside its package, where it has one."""
+    root = str(Path(file).parents[name.count(".")])
+    if "." in name and root not in sys.path:
+        sys.path.append(root)  # pytest finds modules without it, with --import-mode=importlib
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None or spec.origin != file:
+        return importlib.util.spec_from_file_location(name, file)
+    return spec
+
+
+def _source(function: FunctionType) -> str:
+    spec = declared(function)
+    return spec.source if isinstance(spec, KernelSpec) else ""

@@ -53,6 +53,8 @@ def _choose(device: str) -> Choice:
     if device == "auto" and not _cupy_is_there():
         return Choice("host", f"a GPU is there, but {NO_CUPY}")
     gpus = (0,) if device == "auto" else _gpus(device)
+    if gpus == ():
+        raise ConfigError(f"--gemm-device={device}: it is one of {FORMS}")
     if not _gpu_is_there():
         raise ConfigError(f"--gemm-device={device}: {NO_GPU}")
     if not _cupy_is_there():
@@ -61,11 +63,12 @@ def _choose(device: str) -> Choice:
 
 
 def _gpus(device: str) -> tuple[int, ...] | None:
+    """Their numbers; None for all, and nothing where the text is no such form."""
     if device == "cuda":
         return (0,)
     match = _GPUS.fullmatch(device)
     if match is None:
-        raise ConfigError(f"--gemm-device={device}: it is one of {FORMS}")
+        return ()
     if match["all"]:
         return None
     return tuple(sorted({int(number) for number in match["list"].split(",")}))
@@ -73,15 +76,20 @@ def _gpus(device: str) -> tuple[int, ...] | None:
 
 def _remote(device: str) -> Choice:
     pairs = [part.partition("=")[::2] for part in device.split("//")]
-    keys = dict(pairs)
+    keys = {key: value.strip() for key, value in pairs}
     unknown = [key for key in keys if key not in _SSH_KEYS]
     if unknown or len(keys) < len(pairs) or not all(keys.values()):
         wrong = f" has no key {unknown[0]!r}: it" if unknown else ""
         raise ConfigError(f"--gemm-device={device}:{wrong} is ssh=HOST//python=PATH//device=cuda")
     there = keys.pop("device", "cuda")
-    kind = "host" if there == "host" else "cuda"
-    gpus = (0,) if there == "host" else _gpus(there)
-    return Choice(kind, gpus=gpus, ssh=tuple(keys.items()))
+    if there == "host":
+        return Choice("host", ssh=tuple(keys.items()))
+    gpus = _gpus(there)
+    if gpus == ():
+        raise ConfigError(
+            f"--gemm-device={device}: its device is one of host, cuda, cuda:0,2 or cuda:all"
+        )
+    return Choice("cuda", gpus=gpus, ssh=tuple(keys.items()))
 
 
 def _gpu_is_there() -> bool:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import queue
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from functools import partial
 from hashlib import sha256
 from typing import Any
 
 from pytest_gemm.backends.base import Device
 from pytest_gemm.case import Case
+from pytest_gemm.errors import BackendError, DeviceBusyError
 from pytest_gemm.function import FunctionName
 from pytest_gemm.result import Result
-from pytest_gemm.workers.worker import Worker
+from pytest_gemm.workers.worker import Ran, Worker
 
 Function = Callable[..., object] | None
 
@@ -26,8 +29,9 @@ class Pool:
     """Runs cases on one device, or on several at once; each case stays on one of them.
 
     ``gpus`` are numbers, or None for all that there are. What workers say reaches ``progress`` in
-    the thread that waits for them. Devices that work ``ahead`` begin cases before they are asked
-    for; of one device nothing is asked ahead, as the wait would be no shorter.
+    the thread that waits for them, and so does what a case printed. Devices that work ``ahead``
+    begin cases before they are asked for; of one device nothing is asked ahead, as the wait would
+    be no shorter.
     """
 
     def __init__(
@@ -50,24 +54,19 @@ class Pool:
 
     def devices(self) -> list[Device]:
         """Start every worker and return what they run on. Raises BackendError."""
-        for lane in self._lanes:
-            self._ask(lane, lane.name, Worker.ready)
-        found = [self._wait_for(lane.name) for lane in self._lanes]
-        if self._all_gpus:
-            self._all_gpus = False
-            self._lanes += [self._lane(gpu) for gpu in range(1, self._lanes[0].worker.count)]
-            return self.devices()
-        return found
+        self._start_all()
+        return [self._started(lane) for lane in self._lanes]
 
     def expect(self, cases: Sequence[tuple[Case, Function]]) -> None:
         """Say what will be run, in order: deal it to the devices, and begin where there are many.
 
-        The deal depends on nothing but the cases and the devices, and gives each as many.
-        Raises BackendError where a device cannot be used.
+        The deal depends on nothing but the cases and the devices, and gives each as many. The
+        cases of a device that cannot be used fail when they are run. Raises DeviceBusyError.
         """
         if len(self._lanes) == 1 and not self._all_gpus:
             return
-        names = [str(d.environment.get("uuid") or i) for i, d in enumerate(self.devices())]
+        self._start_all()
+        names = [self._identity(lane) for lane in self._lanes]
         self._place = deal([case.id for case, _ in cases], names)
         if self._ahead and len(self._lanes) > 1:
             for case, function in cases:
@@ -76,8 +75,10 @@ class Pool:
     def run(self, case: Case, function: Function) -> Result:
         """Run a case, or wait for it where it was begun ahead. Raises BackendError."""
         self._begin(case, function, first=True)
-        result: Result = self._wait_for(case.id)
-        return result
+        ran: Ran = self._wait_for(case.id)
+        sys.stdout.write(ran.stdout)
+        sys.stderr.write(ran.stderr)
+        return ran.result
 
     def close(self) -> None:
         """End all workers, whatever they are doing."""
@@ -85,6 +86,32 @@ class Pool:
             lane.stop()
         for lane in self._lanes:
             lane.join()
+
+    def _start_all(self) -> None:
+        """Begin to start every worker; how many there are, where it is all, the first one says."""
+        if self._all_gpus:
+            self._all_gpus = False
+            self._identity(self._lanes[0])
+            self._lanes += [self._lane(gpu) for gpu in range(1, self._lanes[0].worker.count)]
+        for lane in self._lanes:
+            self._ask_whether_ready(lane)
+
+    def _started(self, lane: _Lane) -> Device:
+        self._ask_whether_ready(lane)
+        device: Device = self._wait_for(lane.name)
+        return device
+
+    def _ask_whether_ready(self, lane: _Lane) -> None:
+        self._ask(lane, lane.name, lambda worker: worker.ready())
+
+    def _identity(self, lane: _Lane) -> str:
+        """What tells a device from others, wherever it is counted."""
+        try:
+            return str(self._started(lane).environment.get("uuid") or lane.name)
+        except DeviceBusyError:
+            raise
+        except BackendError:
+            return lane.name
 
     def _lane(self, gpu: int) -> _Lane:
         return _Lane(f"gpu {gpu}", self._open(gpu, self._said.put), self._said)
@@ -152,21 +179,21 @@ class _Lane:
         with self._changed:
             self._stopped = True
             self._changed.notify()
-        self.worker.close()
+        self.worker.stop()
 
     def join(self) -> None:
         if self._thread.is_alive():
             self._thread.join(timeout=5)
-        self.worker.close()
 
     def _loop(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._stopped or self._work)
-                if self._stopped:
-                    return
-                name, work = self._work.popleft()
-            self._answers.put(_Answer(name, partial(work, self.worker)))
+        with closing(self.worker):
+            while True:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._stopped or self._work)
+                    if self._stopped:
+                        return
+                    name, work = self._work.popleft()
+                self._answers.put(_Answer(name, partial(work, self.worker)))
 
 
 def deal(cases: Iterable[str], devices: Sequence[str]) -> dict[str, int]:

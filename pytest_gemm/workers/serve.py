@@ -1,35 +1,42 @@
 """What a worker process does: it is told of cases, runs them, and answers with plain data.
 
 Every message is JSON text. To the worker: first ``Start``, then ``[case, function]`` for each
-case. From it: ``["progress", text]`` at any time; first ``["ready", device, count]`` or
-``["refused", text, busy]``; then, for each case, ``["result", result, output, lost]`` or
-``["raised", traceback]``.
+case. From it: ``["progress", text]`` at any time, and ``["waiting", text]`` while another run has
+the device; first ``["ready", device, count]`` or ``["refused", text, busy]``; then, for each case,
+``["started"]`` when it has the device, and ``["result", result, stdout, stderr, lost]``,
+``["failed", text, stdout, stderr, lost]`` or ``["raised", traceback]``.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import io
+import faulthandler
 import json
 import os
 import signal
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pytest_gemm import __version__, backends
+from pytest_gemm import backends
 from pytest_gemm.case import Case
 from pytest_gemm.errors import BackendError, DeviceBusyError, GemmError
 from pytest_gemm.function import FunctionName
 from pytest_gemm.result import Result
 from pytest_gemm.runner import Runner
+from pytest_gemm.workers.output import Output
 from pytest_gemm.workers.turns import Hold, Turns
 
 if TYPE_CHECKING:
     from execnet import Channel
+
+
+PR_SET_PDEATHSIG = 1
+"""Of ``prctl``, which Python does not know."""
 
 
 @dataclass(frozen=True)
@@ -39,60 +46,57 @@ class Start:
     ``gpu`` is the number of a GPU as programs know it; ``hold`` and ``wait``: see ``Turns``.
     """
 
-    version: str
     kind: str
     gpu: int
     hold: Hold
     wait: bool
 
 
-def serve(channel: Channel) -> None:
-    """Run what comes through the channel until it is closed, and end the process then."""
-    _lead_own_group()
-    threading.Thread(target=_end_with, args=(channel,), daemon=True).start()
+def serve(channel: Channel, outputs: Sequence[str]) -> None:
+    """Run what comes through the channel until it is closed, and end the process then.
+
+    ``outputs``: see ``Output``.
+    """
+    _end_with(channel)
+    output = Output(outputs)
+    faulthandler.enable(2, all_threads=False)
 
     def tell(*message: Any) -> None:
         channel.send(json.dumps(message))
 
-    start = Start(**json.loads(channel.receive()))
     try:
-        runner, turns = _ready(start, lambda text: tell("progress", text))
+        runner, turns = _ready(Start(**json.loads(channel.receive())), tell)
     except GemmError as error:
         tell("refused", str(error), isinstance(error, DeviceBusyError))
         return
     tell("ready", asdict(runner.backend.device), runner.backend.count)
+    answer: tuple[Any, ...]
     while True:
         case, function = json.loads(channel.receive())
-        output = io.StringIO()
         try:
-            with turns.turn(), contextlib.redirect_stdout(output):
+            with turns.turn():
+                tell("started")
                 result = _run(runner, Case.from_dict(case), function)
+            answer = ("result", result.to_dict())
+        except GemmError as error:
+            answer = ("failed", str(error))
         except BaseException:
             tell("raised", traceback.format_exc())
             continue
-        ctypes.CDLL(None).fflush(None)
-        tell("result", result.to_dict(), output.getvalue(), runner.backend.lost)
+        tell(*answer, *output.take(), runner.backend.lost)
 
 
-def _ready(start: Start, progress: Callable[[str], None]) -> tuple[Runner, Turns]:
-    if start.version != __version__:
-        raise BackendError(
-            f"pytest-gemm is {start.version} here and {__version__} there: install the same "
-            f"version there, with: pip install pytest-gemm=={start.version}"
-        )
+def _ready(start: Start, tell: Callable[..., None]) -> tuple[Runner, Turns]:
     if start.gpu:
         _see_only(start.gpu)
-    backend = backends.open_backend(start.kind, progress)
-    turns = Turns(backend.device, start.hold, progress, wait=start.wait)
+    backend = backends.open_backend(start.kind, partial(tell, "progress"))
+    turns = Turns(backend.device, start.hold, partial(tell, "waiting"), wait=start.wait)
     turns.start()
     return Runner(backend), turns
 
 
 def _run(runner: Runner, case: Case, function: dict[str, str] | None) -> Result:
-    try:
-        return runner.run(case, FunctionName(**function).load() if function else None)
-    except GemmError as error:
-        return Result("failed", str(error))
+    return runner.run(case, FunctionName(**function).load() if function else None)
 
 
 def _see_only(gpu: int) -> None:
@@ -104,14 +108,17 @@ def _see_only(gpu: int) -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = names[gpu] if names else str(gpu)
 
 
-def _lead_own_group() -> None:
-    """Let Ctrl-C reach pytest alone, and whoever ends this process end its children too."""
-    with contextlib.suppress(PermissionError):  # it leads a session of its own already
-        os.setpgid(0, 0)
-
-
 def _end_with(channel: Channel) -> None:
-    """End the process when pytest's end of the channel is gone, whatever a kernel is doing."""
-    with contextlib.suppress(Exception):
-        channel.waitclose()
-    os.killpg(0, signal.SIGKILL)
+    """End the process and its children when pytest's end of the channel is gone.
+
+    The thread cannot run while a kernel keeps Python's lock; the system ends the process then, if
+    pytest was on this machine.
+    """
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    def end() -> None:
+        with contextlib.suppress(Exception):
+            channel.waitclose()
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=end, daemon=True).start()

@@ -8,9 +8,10 @@ import os
 import re
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import execnet
@@ -21,6 +22,7 @@ from pytest_gemm.case import Case
 from pytest_gemm.errors import BackendError, DeviceBusyError
 from pytest_gemm.function import FunctionName
 from pytest_gemm.result import Result
+from pytest_gemm.workers.output import take
 from pytest_gemm.workers.serve import Start
 
 START_TIMEOUT = 300.0
@@ -28,10 +30,15 @@ START_TIMEOUT = 300.0
 
 BOOTSTRAP = """
 import os, sys
+if os.getpgrp() != os.getpid():
+    os.setpgid(0, 0)  # Ctrl-C reaches pytest alone, and who ends this process ends its children
 channel.send(os.getpid())
-sys.path[:] = channel.receive() or sys.path
+path, outputs = channel.receive()
+sys.path[:] = path or sys.path
+import pytest_gemm
+channel.send(pytest_gemm.__version__)
 from pytest_gemm.workers.serve import serve
-serve(channel)
+serve(channel, outputs)
 """
 
 _MISSING = re.compile(r"No module named '(?P<name>[\w.]+)'")
@@ -41,8 +48,17 @@ class Lost(Exception):
     """The process is gone, or was ended because it did not answer; the text says how."""
 
 
+@dataclass(frozen=True)
+class Ran:
+    """A case's result, and what it printed."""
+
+    result: Result
+    stdout: str = ""
+    stderr: str = ""
+
+
 class Worker:
-    """Runs cases in a process of its own. All calls come from one thread at a time.
+    """Runs cases in a process of its own. Only ``stop`` may be called from another thread.
 
     ``ssh`` are the keys of ``Choice.ssh``; ``timeout`` is how many seconds a case may go on
     without a word.
@@ -62,6 +78,8 @@ class Worker:
         self._group: execnet.Group | None = None
         self._channel: Any = None
         self._pid: int | None = None
+        self._files = contextlib.ExitStack()
+        self._outputs: list[int] = []
         self._refusal: BackendError | None = None
         self.device: Device | None = None
         self.count = 1  # of the devices that the process could have used
@@ -77,15 +95,15 @@ class Worker:
             try:
                 self._start_process()
             except BackendError as error:
-                self.close()
+                self._end()
                 self._refusal = error
                 raise
         assert self.device is not None
         return self.device
 
     def _start_process(self) -> None:
-        self._connect()
         try:
+            self._connect()
             self._send(asdict(self._start))
             kind, *found = self._answer(START_TIMEOUT)
         except Lost as error:
@@ -95,25 +113,44 @@ class Worker:
             raise (DeviceBusyError if busy else BackendError)(f"{self._place}{text}")
         self.device, self.count = Device(**found[0]), found[1]
 
-    def run(self, case: Case, function: FunctionName | None) -> Result:
+    def run(self, case: Case, function: FunctionName | None) -> Ran:
         """Run a case; what it did to the process is in the result. Raises BackendError."""
-        self.ready()
-        message = [case.to_dict(), asdict(function) if function else None]
         try:
-            self._send(message)
+            self._hand_over(case, function)
             kind, *found = self._answer(self._timeout)
         except Lost as lost:
-            return self._failed(case, str(lost))
+            return Ran(self._failed(case, str(lost)), *self._printed())
         if kind == "raised":
-            self.close()
+            self._end()
             raise RuntimeError(f"pytest-gemm failed in its worker:\n{found[0]}")
-        result, output, broken = found
-        sys.stdout.write(output)
+        answer, stdout, stderr, broken = found
         if broken:
-            self.close()
-        return Result.from_dict(result)
+            self._end()
+        result = self._failed(case, answer) if kind == "failed" else Result.from_dict(answer)
+        return Ran(result, stdout, stderr)
+
+    def _hand_over(self, case: Case, function: FunctionName | None) -> None:
+        """Give the case to a process: to a new one, where that of the last case is gone."""
+        message = [case.to_dict(), asdict(function) if function else None]
+        self.ready()
+        try:
+            self._send(message)
+        except Lost as lost:
+            self._progress(f"between two cases, a worker was lost: {lost}; it is replaced")
+            self.ready()
+            self._send(message)
+
+    def stop(self) -> None:
+        """End the process, for good and from any thread, whatever it is doing."""
+        self._refusal = BackendError("this run has ended")
+        self._end()
 
     def close(self) -> None:
+        """End the process, and give up the files of what it printed."""
+        self.stop()
+        self._files.close()
+
+    def _end(self) -> None:
         """End the process and its children at once; the next case starts a new one."""
         group, self._group, self._channel = self._group, None, None
         if group is None:
@@ -125,15 +162,31 @@ class Worker:
             group.terminate(timeout=1.0)
 
     def _connect(self) -> None:
-        self._group = execnet.Group(execmodel="thread")
+        """Start a Python that has this version of pytest-gemm. Raises BackendError and Lost."""
+        group = self._group = execnet.Group(execmodel="thread")
+        self._pid = None
         try:
-            self._channel = self._group.makegateway(self._spec()).remote_exec(BOOTSTRAP)
-            pid = self._channel.receive(START_TIMEOUT)
-            # The number of a process on another machine means nothing here.
-            self._pid = None if self._ssh else pid
-            self._channel.send([] if self._ssh else sys.path)
+            gateway = group.makegateway(self._spec())
+            if self._refusal is not None:  # stopped meanwhile
+                group.terminate(timeout=1.0)
+                raise self._refusal
+            channel = self._channel = gateway.remote_exec(BOOTSTRAP)
+            pid = channel.receive(START_TIMEOUT)
+            if self._ssh:
+                channel.send(([], []))
+            else:
+                self._pid = pid  # the number of a process on another machine means nothing here
+                channel.send((sys.path, self._empty_outputs()))
+            version = channel.receive(START_TIMEOUT)
+        except execnet.RemoteError as error:
+            raise BackendError(self._explained(str(error))) from error
         except (OSError, EOFError, AssertionError, execnet.HostNotFound) as error:
-            raise BackendError(self._unreachable()) from error
+            raise BackendError(self._unreachable(error)) from error
+        if version != __version__:
+            raise BackendError(
+                f"{self._place}pytest-gemm is {version} there and {__version__} here: install the "
+                f"same version there, with: pip install pytest-gemm=={__version__}"
+            )
 
     def _spec(self) -> str:
         keys = {"execmodel": "main_thread_only", "id": "gemm"}
@@ -143,11 +196,15 @@ class Worker:
         keys["ssh"] = f"-oConnectTimeout=30 {keys['ssh']}"
         return "//".join(f"{key}={value}" for key, value in keys.items())
 
-    def _unreachable(self) -> str:
+    def _unreachable(self, error: BaseException) -> str:
         if not self._ssh:
             return f"a worker could not be started with {sys.executable}"
+        if isinstance(error, FileNotFoundError):
+            return f"{self._place}there is no program 'ssh' here to log in with"
+        config = f"-F {self._ssh['ssh_config']} " if "ssh_config" in self._ssh else ""
         python = self._ssh.get("python", "python3")
-        return f"{self._place}no Python could be started: try 'ssh {self._ssh['ssh']} {python} -V'"
+        try_it = f"ssh {config}{self._ssh['ssh']} {python} -V"
+        return f"{self._place}no Python could be started: try '{try_it}'"
 
     @property
     def _place(self) -> str:
@@ -155,30 +212,54 @@ class Worker:
 
     def _send(self, message: Any) -> None:
         try:
+            if self._channel is None:
+                raise OSError("stopped from another thread")
             self._channel.send(json.dumps(message))
         except OSError:  # it ended between two cases
             ended = self._ending()
-            self.close()
+            self._end()
             raise Lost(ended) from None
 
     def _answer(self, timeout: float) -> list[Any]:
-        """The next message that is no progress. Raises Lost, and has closed the worker then."""
+        """The next message that ends the wait. Raises Lost, and has closed the worker then."""
+        channel = self._channel
+        if channel is None:
+            raise Lost("it was stopped")
+        patience: float | None = timeout
         while True:
             try:
-                message: list[Any] = json.loads(self._channel.receive(timeout))
-            except self._channel.TimeoutError:
-                self.close()
+                message: list[Any] = json.loads(channel.receive(patience))
+            except channel.TimeoutError:
+                self._end()
                 raise Lost(f"no answer for {timeout:g} s: its worker was ended") from None
             except EOFError:
                 ended = self._ending()
-                self.close()
+                self._end()
                 raise Lost(ended) from None
             except execnet.RemoteError as error:
-                self.close()
+                self._end()
                 raise Lost(self._explained(str(error))) from error
-            if message[0] != "progress":
+            kind = message[0]
+            if kind not in ("progress", "waiting", "started"):
                 return message
-            self._progress(message[1])
+            # Another run may have the device for as long as it likes.
+            patience = None if kind == "waiting" else timeout
+            if kind != "started":
+                self._progress(message[1])
+
+    def _empty_outputs(self) -> list[str]:
+        """Files for what the process prints, which are there when it is not any more."""
+        if not self._outputs:
+            with contextlib.ExitStack() as stack:
+                files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(2)]
+                self._files = stack.pop_all()
+            self._outputs = [file.fileno() for file in files]
+        self._printed()  # by the process before this one
+        return [f"/proc/{os.getpid()}/fd/{descriptor}" for descriptor in self._outputs]
+
+    def _printed(self) -> list[str]:
+        """What a process printed before it was lost, if it was on this machine."""
+        return [take(descriptor) for descriptor in self._outputs]
 
     def _ending(self) -> str:
         """How the process ended, from what the system keeps of it until it is waited for."""
