@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -175,3 +176,15 @@ def test_other_processes(monkeypatch, pids, samples, processes, load):
     samples = samples and tuple((own(pid), value) for pid, value in samples)
     found = nvml(monkeypatch, pids=[own(pid) for pid in pids], samples=samples).conditions()
     assert (found["foreign_processes"], found["foreign_utilisation"]) == (processes, load)
+
+
+@pytest.mark.parametrize(("run", "load"), [("this", 0), ("another", 80)])
+def test_processes_of_the_same_xdist_run_take_turns_and_do_not_count(monkeypatch, run, load):
+    monkeypatch.setenv("PYTEST_XDIST_TESTRUNUID", "this")
+    command = [sys.executable, "-c", "input()"]
+    environment = {**os.environ, "PYTEST_XDIST_TESTRUNUID": run}
+    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE) as sibling:
+        pids, samples = [os.getpid(), sibling.pid], ((sibling.pid, 80),)
+        found = nvml(monkeypatch, pids=pids, samples=samples).conditions()
+        sibling.communicate(b"\n")
+    assert found["foreign_utilisation"] == load

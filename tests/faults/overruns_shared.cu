@@ -1,4 +1,4 @@
-// Broken: Writes 256 KB past its shared memory.
+// Broken: Writes 4 MB past its shared memory.
 
 // /// gemm
 // block = [16, 16]
@@ -16,7 +16,7 @@ __global__ void overruns_shared(const float* A, const float* B, float* C, int M,
     __syncthreads();
     if (row >= M || col >= N)
         return;
-    float acc = 0.0f;
+    float acc = tile[threadIdx.y + 16 * 4095][threadIdx.x] - 1.0f;
     for (int k = 0; k < K; ++k)
         acc += A[row * K + k] * B[k * N + col];
     C[row * N + col] = acc;

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 # Bits of nvmlClocksEventReasons that mean trouble, and those that are only told.
@@ -85,7 +86,8 @@ class Nvml:
             return 0
         since = int((time.time() - RECENT) * 1e6)
         samples = self._read(lambda n, h: _process_samples(n, h, since))
-        return None if samples is None else _foreign(samples, os.getpid())
+        own = {os.getpid(), *filter(_is_of_this_run, pids)}
+        return None if samples is None else _foreign(samples, own)
 
     def _text(self, ask: Callable[[Any, Any], str | bytes]) -> str | None:
         value = self._read(ask)
@@ -115,8 +117,20 @@ def _process_samples(nvml: Any, handle: Any, since: int) -> list[tuple[int, int]
     return [(int(sample.pid), int(sample.smUtil)) for sample in samples]
 
 
-def _foreign(samples: Iterable[tuple[int, int]], own: int) -> int:
-    return max((load for pid, load in samples if pid != own and load <= 100), default=0)
+def _foreign(samples: Iterable[tuple[int, int]], own: Collection[int]) -> int:
+    return max((load for pid, load in samples if pid not in own and load <= 100), default=0)
+
+
+def _is_of_this_run(pid: int) -> bool:
+    """Whether a process belongs to our pytest-xdist run: those take turns with this one."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+    if not run:
+        return False
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False
+    return f"PYTEST_XDIST_TESTRUNUID={run}".encode() in environment.split(b"\0")
 
 
 def _words(reasons: int, names: dict[int, str]) -> str:
