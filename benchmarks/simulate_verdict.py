@@ -1,6 +1,6 @@
 """How often the verdict errs, beside other rules on the same samples: simulated and resampled.
 
-    python benchmarks/simulate_verdict.py [--runs 2000] [--only simulated|resampled|ramp|fallback]
+    python benchmarks/simulate_verdict.py [--runs 2000] [--only PART]
 
 prints the tables in docs/verdict.md. A suite is a number of benchmarks; a run of it has an alarm
 if it calls any of them slower though nothing changed.
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import beta, mannwhitneyu
 
-from pytest_gemm.duet import ROUND_SIZES, Duet, DuetOutcome, order_of, worker_ratio
+from pytest_gemm.duet import USUAL, Duet, DuetOutcome, order_of, worker_ratio
 from pytest_gemm.margin import EXPECTED
 from pytest_gemm.screen import Screen, device_spread, screen
 
@@ -156,10 +156,12 @@ def screened(kind: str, new: Array, old: Array, device_wide: bool = True) -> lis
 
 
 def dueted(
-    kind: str, benchmarks: int, ratios: Callable[[int], list[float]]
+    kind: str, benchmarks: int, ratios: Callable[[int], list[float]], workers: int = 0
 ) -> tuple[DuetOutcome, int]:
     """Drive a duet to its end; ``ratios`` gives that many workers' log ratios."""
-    duet = Duet.on(kind, margin=EXPECTED[kind].margin, benchmarks=benchmarks)
+    duet = Duet.on(kind, margin=EXPECTED[kind].margin, benchmarks=benchmarks, seconds=1e-3)
+    if workers:
+        duet = replace(duet, size=replace(duet.size, workers=workers))
     while wanted := duet.next_round:
         duet = replace(duet, rounds=(*duet.rounds, tuple(ratios(wanted.workers))))
     return duet.finding.outcome, len(duet.rounds)
@@ -248,6 +250,20 @@ def simulate_others(
     return tallies
 
 
+def duets(world: World, workers: int, runs: int, *, slowdown: float = 0.0, seed: int = 0) -> Tally:
+    """Duets of one of 100 benchmarks, with another number of workers in a round."""
+    rng = np.random.default_rng([seed, workers])
+    loss = float(np.log1p(slowdown))
+    tally = Tally()
+    for _ in range(runs):
+        outcome, rounds = dueted(
+            world.kind, 100, lambda n: [loss + x for x in world.worker_ratios(rng, n)], workers
+        )
+        tally.add([outcome])
+        tally.second_rounds += rounds > 1
+    return tally
+
+
 # Recorded sessions
 
 Recording = Mapping[str, Array]
@@ -265,7 +281,7 @@ def resampled_ratio(process: Array, rng: np.random.Generator, slowdown: float) -
 
     A block is any four consecutive samples of any allocation of the process.
     """
-    size = ROUND_SIZES["cuda"]
+    size = USUAL
     placements = []
     for _ in range(size.placements):
         samples = process[rng.integers(len(process))]
@@ -326,7 +342,7 @@ def ramp(order: str, climb: float, runs: int, *, slowdown: float = 0.0, seed: in
     ``order`` is ``interleaved``, or ``one after the other``: all old, then all new.
     """
     rng = np.random.default_rng(seed)
-    size = ROUND_SIZES["cuda"]
+    size = USUAL
     count = 4 * size.placements * size.blocks
     drift = climb * np.arange(count) / count
     tally = Tally()
@@ -379,7 +395,10 @@ def row(*cells: str) -> None:
 
 
 def share(value: float) -> str:
-    return f"{100 * value:.2f} %" if value < 0.1 else f"{100 * value:.0f} %"
+    """In percent, never rounded up to all or down to nothing."""
+    if value in (0.0, 1.0):
+        return f"{100 * value:.0f} %"
+    return f"{100 * value:.2f} %" if value < 0.1 else f"{min(100 * value, 99.9):.1f} %"
 
 
 def alarms(tally: Tally) -> str:
@@ -390,8 +409,7 @@ def print_simulated(runs: int) -> None:
     some = max(10, runs // 40)
     heading("100 benchmarks", "S", "runs with an alarm (bound)", "1 %", "2 %", "5 %", "duets")
     for name, world in WORLDS.items():
-        sizes = (1, 2, 3, 5, 20) if world is WORLDS["sessions 0.2 %"] else (3, 10)
-        for S in sizes:
+        for S in (1, 2, 3, 5, 20):
             same = simulate(world, 100, S, runs)
             slow = (0.01, 0.02, 0.05) if world.kind == "cuda" else (0.05, 0.1, 0.2)
             found = [simulate(world, 100, S, some, slowdown=x).found for x in slow]
@@ -406,6 +424,25 @@ def print_simulated(runs: int) -> None:
         for rule, tally in others.items():
             found = [share(s[rule].found) for s in slow]
             row(name, rule, share(tally.alarms / tally.runs), *found)
+
+
+def print_duets(runs: int) -> None:
+    heading(
+        "workers in a round", "scatter of d", "unchanged: slower", "inconclusive", "second rounds",
+        "1 %", "2 %",
+    )  # fmt: skip
+    for workers in (4, 6, 8):
+        for draw in (normal, heavy, bimodal):
+            for sd in (0.001, 0.002, 0.004, 0.008):
+                world = World(draw=draw, duet_sd=sd)
+                same, *slow = (duets(world, workers, runs, slowdown=x) for x in (0.0, 0.01, 0.02))
+                unclear = same.outcomes["inconclusive"] / same.runs
+                second = same.second_rounds / same.runs
+                found = [share(s.found) for s in slow]
+                row(
+                    str(workers), f"{sd:.1%}, {draw.__name__}", share(same.found), share(unclear),
+                    share(second), *found,
+                )  # fmt: skip
 
 
 def print_fallback(runs: int) -> None:
@@ -448,6 +485,7 @@ def print_ramp(runs: int) -> None:
 
 PARTS: Mapping[str, tuple[Callable[[int], None], float]] = {
     "simulated": (print_simulated, 1.0),
+    "duets": (print_duets, 2.5),
     "fallback": (print_fallback, 0.25),
     "resampled": (print_resampled, 0.5),
     "ramp": (print_ramp, 0.1),

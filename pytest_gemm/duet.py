@@ -8,7 +8,7 @@ old kernel, B the new one. docs/verdict.md gives the formulas and the error rate
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -67,11 +67,11 @@ class Round:
     blocks: int
 
 
-ROUND_SIZES: Mapping[str, Round] = {
-    "host": Round(1, workers=6, placements=4, blocks=4),
-    "cuda": Round(1, workers=6, placements=4, blocks=4),
-}
-"""The first round on each kind of device."""
+USUAL = Round(1, workers=6, placements=4, blocks=4)
+SHORT = Round(1, workers=6, placements=2, blocks=2)
+
+LONG = 20e-3
+"""Launches longer than this get the short round: they scatter little, and time is dear."""
 
 
 @dataclass(frozen=True)
@@ -121,10 +121,17 @@ class Duet:
 
     @classmethod
     def on(
-        cls, kind: str, *, margin: float, benchmarks: int, calibration: Calibration | None = None
+        cls,
+        kind: str,
+        *,
+        margin: float,
+        benchmarks: int,
+        seconds: float,
+        calibration: Calibration | None = None,
     ) -> Duet:
-        """A duet on a kind of device, of which nothing is measured yet."""
-        return cls(ROUND_SIZES[kind], margin, benchmarks, duet_spread(kind, calibration))
+        """A duet of kernels that take about so many seconds, of which nothing is measured yet."""
+        size = SHORT if seconds > LONG else USUAL
+        return cls(size, margin, benchmarks, duet_spread(kind, calibration))
 
     @property
     def next_round(self) -> Round | None:

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gemm.duet import (
-    ROUND_SIZES,
+    SHORT,
+    USUAL,
     Duet,
     Round,
     WorkerTimes,
@@ -66,7 +67,7 @@ def rounds_of(ratio: float, count: int, **changes: Any) -> Duet:
 
 def test_orders_alternate_and_hold_each_kernel_twice() -> None:
     assert [order_of(i) for i in range(4)] == ["ABBA", "BAAB", "ABBA", "BAAB"]
-    for size in ROUND_SIZES.values():
+    for size in (USUAL, SHORT):
         assert size.blocks % 2 == 0
 
 
@@ -127,10 +128,12 @@ def test_what_to_measure_next() -> None:
 def test_a_duet_starts_with_what_is_expected_of_the_kind(kind: str) -> None:
     calibration = Calibration("x", "2025-01-01T00:00:00Z", duets=5, bias=0.0, sd=0.02, df=25)
 
-    plain = Duet.on(kind, margin=0.01, benchmarks=7)
-    calibrated = Duet.on(kind, margin=0.01, benchmarks=7, calibration=calibration)
+    plain = Duet.on(kind, margin=0.01, benchmarks=7, seconds=1e-3)
+    long = Duet.on(kind, margin=0.01, benchmarks=7, seconds=0.1)
+    calibrated = Duet.on(kind, margin=0.01, benchmarks=7, seconds=1e-3, calibration=calibration)
 
-    assert plain.next_round == ROUND_SIZES[kind]
+    assert plain.next_round == USUAL
+    assert long.next_round == SHORT
     assert (plain.margin, plain.benchmarks) == (0.01, 7)
     assert plain.prior == EXPECTED[kind].duet
     assert calibrated.prior.sd == 0.02

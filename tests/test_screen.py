@@ -4,6 +4,8 @@ import math
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pytest_gemm.margin import EXPECTED, Expected
 from pytest_gemm.screen import Screen, device_spread, screen
@@ -69,6 +71,41 @@ def test_what_would_not_pass_is_always_suspicious(outcome: str) -> None:
     found = screened(3e-3, stored, HOST)
 
     assert (found.outcome, found.suspicious) == (outcome, True)
+
+
+stored_times = st.lists(st.floats(0.9e-3, 1.1e-3), min_size=1, max_size=20)
+
+
+@given(st.floats(0.8e-3, 1.3e-3), stored_times, st.floats(1e-4, 1e3))
+def test_the_unit_of_time_changes_nothing(new: float, stored: list[float], unit: float) -> None:
+    seconds = screened(new, stored, HOST)
+    others = screened(new * unit, [x * unit for x in stored], HOST)
+
+    assert others.change == pytest.approx(seconds.change, abs=1e-9)
+    assert others.reach == pytest.approx(seconds.reach)
+    assert others.odd == seconds.odd
+
+
+SEVERITY = ["faster", "same", "inconclusive", "slower"]
+
+
+@given(st.lists(st.floats(0.5e-3, 3e-3), min_size=2, max_size=5), stored_times)
+def test_a_longer_time_never_is_judged_better(times: list[float], stored: list[float]) -> None:
+    found = [screened(x, stored, CUDA) for x in sorted(times)]
+
+    severities = [SEVERITY.index(f.outcome) for f in found]
+    assert severities == sorted(severities)
+    passing = [f.suspicious for f in found if f.outcome != "faster"]
+    assert passing == sorted(passing)
+
+
+@given(st.floats(-0.02, 0.02), stored_times)
+def test_what_is_to_be_found_passes_no_screen_by_noise(change: float, stored: list[float]) -> None:
+    """The largest change that is clearly fine is short of it by the doubt, whatever is stored."""
+    found = screened(stored[-1] * math.exp(change), stored, CUDA)
+
+    worth = math.log((1 + CUDA.margin) * (1 + CUDA.gap))
+    assert found.suspicious or found.change < worth
 
 
 def test_a_noisy_device_widens_the_interval_but_passes_nothing() -> None:
