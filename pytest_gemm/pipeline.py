@@ -22,6 +22,7 @@ from pytest_gemm.matrices import Operands, operands
 from pytest_gemm.overheads import seconds_of
 from pytest_gemm.problem import Problem
 from pytest_gemm.result import Result
+from pytest_gemm.reuse import Reuse
 from pytest_gemm.stats import summarize
 from pytest_gemm.timing import PLANS, Samples, take_samples
 
@@ -30,28 +31,24 @@ TIMED_RECIPE = "uniform"
 
 Function = Callable[..., object]
 
-ExactFailures = dict[str, str]
-"""What the exact suite said of a kernel: empty where it passed."""
-
 
 def run_case(
     case: Case,
     backend: Backend,
     function: Function | None = None,
-    exact: ExactFailures | None = None,
+    reuse: Reuse | None = None,
 ) -> Result:
     """Run one case; what the kernel or the device does wrong is in the result.
 
-    ``function`` is the callable of a Python kernel. ``exact`` is shared by the cases of a run:
-    the exact suite is the same for every problem of a kernel, and is run once. Raises
-    BackendError where the device cannot be used at all.
+    ``function`` is the callable of a Python kernel; ``reuse`` is shared by the cases of a run.
+    Raises BackendError where the device cannot be used at all.
     """
     device = backend.device
     if reason := case.kernel.skip_reason(case.problem) or _too_large(case.problem, device):
         result = Result("skipped", f"{case.kernel.id} on {case.problem.id}: {reason}")
     else:
         try:
-            result = _verify_and_time(case, backend, function, {} if exact is None else exact)
+            result = _verify_and_time(case, backend, function, reuse or Reuse())
         except GemmError as error:
             result = Result("failed", _titled(case, str(error)))
     about = {"kind": device.kind, "name": device.name, "description": device.description}
@@ -66,7 +63,7 @@ def _too_large(problem: Problem, device: Device) -> str:
 
 
 def _verify_and_time(
-    case: Case, backend: Backend, function: Function | None, exact: ExactFailures
+    case: Case, backend: Backend, function: Function | None, reuse: Reuse
 ) -> Result:
     kernel, problem, settings = case.kernel, case.problem, case.settings
     started = time.perf_counter()
@@ -74,9 +71,9 @@ def _verify_and_time(
     counters = {"compile_s": time.perf_counter() - started}
     launcher = Launcher(kernel, backend, executable, settings.launch_timeout)
 
-    counters["first_launch_s"] = _run_exact_suite(launcher, problem, settings.seed, exact)
+    counters["first_launch_s"] = _run_exact_suite(launcher, problem, settings.seed, reuse.exact)
 
-    data = operands(problem, settings.seed, TIMED_RECIPE)
+    data = reuse.operands(problem, settings.seed, TIMED_RECIPE)
     check = partial(check_timed, data=data, kernel=kernel.id, deterministic=kernel.deterministic)
     with loaded(backend, problem, data) as workspace:
         verified = check(launcher.once, workspace)
@@ -104,7 +101,7 @@ def _verify_and_time(
 
 
 def _run_exact_suite(
-    launcher: Launcher, problem: Problem, seed: int, known: ExactFailures
+    launcher: Launcher, problem: Problem, seed: int, known: dict[str, str]
 ) -> float:
     """Run the exact suite, if that was not done, and return the seconds of the first launch.
 
@@ -129,12 +126,17 @@ def _run_exact_suite(
 
 
 def time_reference(
-    kernel: Kernel, function: Function, problem: Problem, backend: Backend, settings: Settings
+    kernel: Kernel,
+    function: Function,
+    problem: Problem,
+    backend: Backend,
+    settings: Settings,
+    reuse: Reuse,
 ) -> float:
     """Seconds per launch of a library's own routine, timed like a case but not checked."""
     executable = backend.compile(program_of(kernel, function))
     launcher = Launcher(kernel, backend, executable, settings.launch_timeout)
-    data = operands(problem, settings.seed, TIMED_RECIPE)
+    data = reuse.operands(problem, settings.seed, TIMED_RECIPE)
     return summarize(_sample(launcher, problem, data, settings).seconds).median
 
 

@@ -9,13 +9,15 @@ from pytest_gemm.errors import GemmError
 from pytest_gemm.kernelspec import Kernel
 from pytest_gemm.pipeline import time_reference
 from pytest_gemm.problem import Problem
+from pytest_gemm.reuse import Reuse
 
 
 class References:
     """Measures each problem once per run, when a case of it was timed."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, reuse: Reuse) -> None:
         self._backend = backend
+        self._reuse = reuse
         self._programs = reference_programs(backend.kind)
         self._rates: dict[tuple[Problem, bool], float] = {}
 
@@ -32,7 +34,8 @@ class References:
             kernel = Kernel(name, op=case.problem.op, args=program.parameters, callable=name)
             try:
                 taken = time_reference(
-                    kernel, program.function, case.problem, self._backend, case.settings
+                    *(kernel, program.function, case.problem),
+                    *(self._backend, case.settings, self._reuse),
                 )
             except GemmError:
                 taken = float("inf")

@@ -21,7 +21,7 @@ ORDER = [
     *("backends.base", "backends.choice", "backends.host", "backends.cuda", "backends"),
     *("device", "comparison", "regions", "causes", "diagnosis", "correctness", "timing"),
     *("launching", "overheads"),
-    *("options", "case", "result", "pipeline", "references", "runner"),
+    *("options", "case", "result", "reuse", "pipeline", "references", "runner"),
     *("function", "workers.turns", "workers.output", "workers.serve", "workers.worker"),
     *("workers.pool", "workers"),
     *("executor", "record", "collection"),

@@ -18,6 +18,7 @@ from pytest_gemm.kernelspec import Kernel
 from pytest_gemm.pipeline import run_case
 from pytest_gemm.problem import Problem
 from pytest_gemm.result import Result
+from pytest_gemm.reuse import Reuse
 from pytest_gemm.session import session_of
 from tests.memory_backend import MemoryBackend
 
@@ -164,7 +165,7 @@ def test_a_device_that_cannot_be_used_is_said_once_by_its_own_error() -> None:
 
 
 def test_the_exact_suite_is_run_once_for_all_problems_of_a_kernel() -> None:
-    known: dict[str, str] = {}
+    known = Reuse()
     alone, after = Scripted(), Scripted()
     run_case(case(), alone, product, known)
     assert run_case(case(), after, product, known).outcome == "passed"
@@ -172,7 +173,7 @@ def test_the_exact_suite_is_run_once_for_all_problems_of_a_kernel() -> None:
 
 
 def test_a_failure_of_the_exact_suite_is_remembered() -> None:
-    known: dict[str, str] = {}
+    known = Reuse()
     calls = []
 
     def wrong(A: Any, B: Any, C: Any) -> None:
