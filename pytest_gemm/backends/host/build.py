@@ -36,6 +36,7 @@ _MARK = b"pytest-gemm\n"
 
 _ERROR = re.compile(r"(?P<file>[^\n:]+):(?P<line>\d+)(?::\d+)?: (?:fatal )?error: (?P<text>.*)")
 _POSITION = re.compile(r"(?:.*from )?(?P<file>[^\n:]+):(?P<line>\d+)[:,]")
+_INCLUDED = re.compile(r"In file included from|\s+from ")
 _UNDEFINED = re.compile(r"undefined (?:reference to|symbol:?) .*")
 
 
@@ -230,7 +231,9 @@ def _first_line(log: str, program: CudaProgram, shown: set[str]) -> str:
             return f"{error['file']}:{error['line']}: error: {text}"
         if error["file"] == _ENTRY_FILE:
             return f"{program.filename}: error: entry {program.entry!r}: {text}"
-        for other in (*reversed(lines[:index]), *lines[index + 1 :]):
+        around = (*reversed(lines[:index]), *lines[index + 1 :])
+        # What a header needs it for says more than where it is included.
+        for other in sorted(around, key=lambda line: bool(_INCLUDED.match(line))):
             if (place := _POSITION.match(other)) and place["file"] in shown:
                 return f"{place['file']}:{place['line']}: error: {text}"
         return f"{program.filename}: error: {text}"

@@ -20,6 +20,9 @@ from pytest_gemm.cuda_source import strip
 from pytest_gemm.errors import CompileError, SpecError
 from pytest_gemm.slicing import device_part
 
+MAX_SHARED = 227 * 1024
+"""Most bytes of shared memory that a block may have."""
+
 _WAY_OUT = (
     "guard it with #ifndef PYTEST_GEMM_HOST, or run this kernel on a GPU (--gemm-device cuda)"
 )
@@ -31,8 +34,8 @@ _PROVIDED = re.compile(
     r"|driver_types|host_defines|sm_\w+_intrinsics|crt/host_defines)\.h(?:pp)?"
 )
 _UNSUPPORTED_HEADER = re.compile(
-    r"cuda_(?:fp\d+|bf16|pipeline\w*|texture_types|awbarrier\w*)\.h(?:pp)?"
-    r"|mma\.h|cooperative_groups(?:\.h|/.*)|texture_\w+\.h|surface_\w+\.h"
+    r"cuda_(?:fp(?:4|6|8)|tf32|texture_types|awbarrier\w*)\.h(?:pp)?"
+    r"|cooperative_groups/(?!reduce\.h).*|texture_\w+\.h|surface_\w+\.h"
     r"|(?:cublas|curand|cusparse|cusolver|cufft|nvrtc|nvtx|helper_|thrust/|cub/|cute/|cutlass/"
     r"|cuda/|cudaTypedefs|curand_kernel).*"
 )
@@ -45,14 +48,20 @@ _UNSUPPORTED = tuple(
         (r"\bcudaTextureObject_t\b|\btexture\s*<", "a texture or surface"),
         (r"\bcuda[A-Z]\w*(?=\s*\()|\bcuda(?:Error|Stream|Event)_t\b", "CUDA's host API"),
         (r"\bcuda\s*::\s*(?:std\b|\w+)", "libcu++ (cuda::barrier, cuda::std ...)"),
-        (r"\bcooperative_groups\b", "the cooperative groups API"),
-        (r"\bnvcuda\b", "the WMMA API"),
+        (r"\bthis_(?:multi_)?grid\s*\(", "a barrier of the whole grid (cooperative groups)"),
+        (
+            r"\b(?:coalesced_threads|labeled_partition|binary_partition)\b",
+            "a group that is neither a block nor a tile (cooperative groups)",
+        ),
+        (r"\bthis_cluster\s*\(|\b__cluster_dims__\b|\bcluster_group\b", "a thread block cluster"),
+        (r"\bwmma\s*::\s*experimental\b", "WMMA of less than 8 bits"),
+        (r"\bCUtensorMap\b", "a TMA copy (CUtensorMap)"),
         (r"\b(?:cub|cutlass|cute|thrust)\s*::", "a device library (CUB, CUTLASS, Thrust)"),
         (r"\b__activemask\b", "__activemask"),
         (r"\b__(?:match_any|match_all|reduce_\w+)_sync\b", "a warp reduction or match"),
-        (r"\b__(?:pipeline|cvta|mbarrier)_\w+", "an asynchronous copy"),
-        (r"\b__(?:half2?|nv_bfloat162?)\b", "half precision"),
-        (r"\b__cluster_dims__\b", "a thread block cluster"),
+        (r"\b(?:memcpy_async|__pipeline_arrive_on|__mbarrier_\w+)\b", "an asynchronous copy"),
+        (r"\b__cvta_\w+", "an address for inline PTX"),
+        (r"\b__nv_fp[468]\w+", "a floating-point type of 8 bits or less"),
     )
 )
 
@@ -177,7 +186,8 @@ def _declarations(code: str) -> Iterator[_Edit]:
         if not any(start <= match.start() < end for start, end in inside):
             names = _declared_names(match["declarators"])
             marks = "".join(f" PYTEST_GEMM_SHARED({name})" for name in names)
-            yield _Edit(match.end(), match.end(), marks)
+            limits = "".join(f" {_limit(name)}" for name in names)
+            yield _Edit(match.end(), match.end(), marks + limits)
     for match in _STATIC_SHARED.finditer(code):
         yield _Edit(match.start(), match.end(), "")
     for match in _SHARED_STATIC.finditer(code):
@@ -239,6 +249,11 @@ def _unsupported(code: str) -> Iterator[_Edit]:
                 if head is None or match.start() < head.end():
                     continue
             yield _Edit(match.start(), match.start(), _pragma(what))
+
+
+def _limit(name: str) -> str:
+    what = f"more than {MAX_SHARED // 1024} KB of shared memory"
+    return f'static_assert(sizeof({name}) <= {MAX_SHARED}, "{name}: {what} are on no GPU");'
 
 
 def _sentence(what: str) -> str:
