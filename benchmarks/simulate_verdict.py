@@ -432,7 +432,7 @@ def print_duets(runs: int) -> None:
         "1 %", "2 %",
     )  # fmt: skip
     for workers in (4, 6, 8):
-        for draw in (normal, heavy, bimodal):
+        for draw in (normal, heavy, bimodal) if workers == USUAL.workers else (normal,):
             for sd in (0.001, 0.002, 0.004, 0.008):
                 world = World(draw=draw, duet_sd=sd)
                 same, *slow = (duets(world, workers, runs, slowdown=x) for x in (0.0, 0.01, 0.02))
@@ -440,7 +440,7 @@ def print_duets(runs: int) -> None:
                 second = same.second_rounds / same.runs
                 found = [share(s.found) for s in slow]
                 row(
-                    str(workers), f"{sd:.1%}, {draw.__name__}", share(same.found), share(unclear),
+                    str(workers), f"{share(sd)}, {draw.__name__}", share(same.found), share(unclear),
                     share(second), *found,
                 )  # fmt: skip
 
@@ -459,7 +459,8 @@ def print_fallback(runs: int) -> None:
 
 
 def print_resampled(runs: int) -> None:
-    heading("recorded", "S", "rule", "runs with an alarm", "1 %", "2 %", "5 %", "duets")
+    """Per rule: runs with an alarm; and 1, 2 and 5 % found."""
+    heading("recorded", "S", "ours (bound)", *OTHERS, "duets")
     for name in ("replays", "placements", "events"):
         recording = recorded(f"h200_{name}.npz")
         processes = min(map(len, recording.values()))
@@ -468,11 +469,11 @@ def print_resampled(runs: int) -> None:
             slow = [
                 resample(recording, S, max(10, runs // 10), slowdown=x) for x in (0.01, 0.02, 0.05)
             ]
-            found = [share(s[0].found) for s in slow]
-            row(name, str(S), "ours", alarms(ours), *found, f"{ours.duets / ours.runs:.1f}")
+            cells = [f"{alarms(ours)}; {', '.join(share(s[0].found) for s in slow)}"]
             for rule, tally in others.items():
-                found = [share(s[1][rule].found) for s in slow]
-                row(name, str(S), rule, share(tally.alarms / tally.runs), *found, "")
+                found = ", ".join(share(s[1][rule].found) for s in slow)
+                cells.append(f"{share(tally.alarms / tally.runs)}; {found}")
+            row(name, str(S), *cells, f"{ours.duets / ours.runs:.1f}")
 
 
 def print_ramp(runs: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_gemm.baselines import Series, Session
-from pytest_gemm.duet import Finding
+from pytest_gemm.duet import Duet, Finding, order_of
 from pytest_gemm.margin import EXPECTED
 from pytest_gemm.stats import Estimate
 from pytest_gemm.verdict import Verdict, held_against_anchor, judge, stored_spread
@@ -342,6 +342,41 @@ def test_a_suspicious_change_is_the_duets_to_decide() -> None:
     assert same.outcome == "same"
     assert not same.fails(strict=True)
     assert "+10.0% against the stored sessions" in same.notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "machine", "outcome", "rounds"),
+    [
+        (1.0, 1.0, "same", 0),
+        (1.0, 1.06, "same", 1),
+        (1.1, 1.0, "slower", 2),
+        (1.1, 1.2, "slower", 2),
+        (0.5, 1.2, "faster", 0),
+        (0.5, 2.0, "same", 0),
+    ],
+)
+def test_the_whole_way_from_a_session_to_a_verdict(
+    kernel: float, machine: float, outcome: str, rounds: int
+) -> None:
+    """A kernel that takes ``kernel`` times as long, on a machine that does."""
+    reference = series(*[1e-3 * (1 + 0.01 * x) for x in (-1, 0, 1, 0)])
+    now, reached = session(1e-3 * kernel * machine), 0
+
+    found = verdict(now, reference, duets=True)
+    if found.suspicious:
+        duet = Duet.on("host", margin=0.03, benchmarks=21, seconds=now.estimate.median)
+        while wanted := duet.next_round:
+            old, new = 1e-3 * machine, 1e-3 * machine * kernel
+            block = {"A": old, "B": new}
+            placement = [[block[k] for k in order_of(i)] for i in range(wanted.blocks)]
+            duet = duet.with_round([[placement] * wanted.placements] * wanted.workers)
+            reached = wanted.number
+        found = verdict(now, reference, finding=duet.finding)
+
+    assert (found.outcome, reached, found.rounds) == (outcome, rounds, rounds)
+    if rounds:
+        assert found.change == pytest.approx(kernel - 1)
+        assert found.stored_change == pytest.approx(kernel * machine - 1, abs=0.01)
 
 
 def test_a_duet_that_cannot_tell_fails_only_under_strict() -> None:
