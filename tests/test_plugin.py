@@ -198,7 +198,7 @@ def test_nothing_changes_in_a_project_without_kernels(pytester: pytest.Pytester)
 
 def test_without_the_plugin_the_fixture_is_unknown(project: Project) -> None:
     project.script({}, kernels="")
-    result = project.run("-p", "no:gemm")
+    result = project.pytester.runpytest_subprocess("-p", "no:gemm")
     result.stdout.fnmatch_lines(["*fixture 'gemm' not found*"])
 
 

@@ -95,7 +95,8 @@ def _folder() -> Path:
     try:
         if not folder.exists():
             folder.mkdir(parents=True, exist_ok=True)
-            folder.chmod(0o1777)
+            # Not sticky: a file that one user's killed run left behind is then another's to lock.
+            folder.chmod(0o777)
         usable = stat.S_ISDIR(folder.lstat().st_mode) and os.access(folder, os.W_OK | os.X_OK)
     except OSError:
         usable = False
