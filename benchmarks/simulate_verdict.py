@@ -439,10 +439,9 @@ def print_duets(runs: int) -> None:
                 unclear = same.outcomes["inconclusive"] / same.runs
                 second = same.second_rounds / same.runs
                 found = [share(s.found) for s in slow]
-                row(
-                    str(workers), f"{share(sd)}, {draw.__name__}", share(same.found), share(unclear),
-                    share(second), *found,
-                )  # fmt: skip
+                scatter = f"{share(sd)}, {draw.__name__}"
+                rates = map(share, (same.found, unclear, second))
+                row(str(workers), scatter, *rates, *found)
 
 
 def print_fallback(runs: int) -> None:
@@ -464,7 +463,9 @@ def print_resampled(runs: int) -> None:
     for name in ("replays", "placements", "events"):
         recording = recorded(f"h200_{name}.npz")
         processes = min(map(len, recording.values()))
-        for S in (S for S in (1, 2, 3, 5) if processes > S):
+        for S in (1, 2, 3, 5):
+            if processes <= S:
+                continue
             ours, others = resample(recording, S, runs)
             slow = [
                 resample(recording, S, max(10, runs // 10), slowdown=x) for x in (0.01, 0.02, 0.05)
