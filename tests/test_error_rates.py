@@ -207,6 +207,16 @@ def test_recorded_sessions_of_a_gpu_are_judged_right(sim: Any, name: str, stored
     assert others["NVBench, noise"].alarms >= 5
 
 
+@pytest.mark.parametrize("name", ["replays", "placements"])
+def test_workers_of_a_gpu_repeat_better_than_is_expected_of_them(sim: Any, name: str) -> None:
+    """What two builds of a kernel add is not in samples of one."""
+    rng = np.random.default_rng(0)
+
+    for case in sim.recorded(f"h200_{name}.npz").values():
+        ratios = [sim.resampled_ratio(process, rng, 0.0) for process in case for _ in range(20)]
+        assert np.std(ratios) < EXPECTED["cuda"].duet.sd * 0.6
+
+
 def test_launches_timed_one_by_one_alarm_no_suite(sim: Any) -> None:
     """Sessions that scatter by up to 30 %, of which the usual rules make alarms."""
     events = sim.recorded("h200_events.npz")
