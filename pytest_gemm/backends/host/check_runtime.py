@@ -14,7 +14,7 @@ from pytest_gemm.backends.host.check import (
     Traffic,
 )
 from pytest_gemm.backends.host.debug_lines import DebugLines
-from pytest_gemm.backends.host.faults import Report, kernel_fault
+from pytest_gemm.backends.host.faults import CHECK_STACK, Report, kernel_fault
 from pytest_gemm.backends.host.findings import FindingReader, RawFinding, fault_finding
 from pytest_gemm.backends.host.launch import LoadedKernel, Runtime
 from pytest_gemm.backends.host.memory import HostBuffer
@@ -82,8 +82,6 @@ class _Request(ctypes.Structure):
         ("shared", _Counters),
         ("barriers", ctypes.c_uint64),
         ("pc", ctypes.c_uint64),
-        ("spin_region", ctypes.c_int32),
-        ("spin_offset", ctypes.c_uint64),
     ]
 
 
@@ -122,7 +120,9 @@ def check_launch(
     findings = reader.read(raw[: request.finding_count])
     fault = None
     if failed:
-        fault = kernel_fault(report, timeout, config.shared_mem, describe_address)
+        fault = kernel_fault(
+            report, timeout, config.shared_mem, describe_address, stack=CHECK_STACK
+        )
         findings = _with_fault(findings, fault, report, request, reader)
     traffic = Traffic(
         {number: checked[i].counters.accesses for i, (number, _) in enumerate(matrices)},
@@ -141,24 +141,13 @@ def _with_fault(
 ) -> tuple[Finding, ...]:
     place = reader.place(request.pc)
     finding = fault_finding(fault, report, place)
-    if fault.kind == "timeout" and request.spin_region != -1:
-        finding = _spinning(finding, *reader.spin(request.spin_region, request.spin_offset))
+    if findings and findings[-1].kind in ("timeout", "block-wait"):
+        return findings
     # What was found just before the processor refused to do it.
-    known = {(f.kind, f.block, f.thread) for f in findings}
-    if (fault.kind, fault.block, fault.thread) in known and not report.line:
+    known = {(f.kind, f.place) for f in findings} | {(f.kind, f.block, f.thread) for f in findings}
+    if {(finding.kind, finding.place), (fault.kind, fault.block, fault.thread)} & known:
         return findings
     return (*findings, finding)
-
-
-def _spinning(finding: Finding, what: str, is_between_blocks: bool) -> Finding:
-    who = f"thread {finding.thread} of block {finding.block} reads {what} again and again"
-    if is_between_blocks:
-        kind = "block-wait"
-        message = f"{who}: it waits for another block, and blocks need not run at the same time"
-    else:
-        kind = finding.kind
-        message = f"{who}: it waits for another thread without a barrier"
-    return Finding(kind, message, finding.place, block=finding.block, thread=finding.thread)
 
 
 def _distinct(arguments: Sequence[Argument]) -> list[tuple[int, Matrix]]:

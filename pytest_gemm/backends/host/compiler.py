@@ -46,7 +46,9 @@ _FAMILY: dict[Family, tuple[str, ...]] = {
 # Instrumented as for the sanitizers, whose libraries are not linked: the runtime defines what they
 # would. Line tables of version 4 are what debug_lines.py reads.
 _CHECK = (
-    *("-O1", "-g1", "-gdwarf-4", "-DPYTEST_GEMM_CHECK", "-fno-omit-frame-pointer"),
+    *("-O1", "-g1", "-gdwarf-4", "-DPYTEST_GEMM_CHECK"),
+    # A call at the end of a kernel returns into it, so that its line is known.
+    "-fno-optimize-sibling-calls",
     "-fsanitize=thread",
     "-fsanitize=alignment,signed-integer-overflow,shift-exponent,integer-divide-by-zero",
 )

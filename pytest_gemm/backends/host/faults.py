@@ -70,14 +70,22 @@ _DETAILS = {
 }
 _PAST_SHARED_MEMORY = 7
 
+STACK, CHECK_STACK = 64, 256
+"""KiB of a thread's stack: see ``cpp/runtime/launch.cpp``."""
+
 
 def kernel_fault(
     report: Report,
     timeout: float,
     shared_bytes: int,
     describe_address: Callable[[int], str],
+    *,
+    stack: int = STACK,
 ) -> KernelFault:
-    """The exception for a report; ``describe_address`` says where an address lies."""
+    """The exception for a report; ``describe_address`` says where an address lies.
+
+    ``stack`` is what a thread has for its local variables, in KiB.
+    """
     kind = KINDS[report.fault]
     thread, block = report.thread.dim3, report.block.dim3
     place = f"{_text(report.file)}:{report.line}"
@@ -113,7 +121,7 @@ def kernel_fault(
     elif kind == "exit":
         message = f"{_text(report.text)}() would end the process {where}: a kernel must not call it"
     else:
-        message = f"stack overflow {where}: a thread has 64 KiB for its local variables"
+        message = f"stack overflow {where}: a thread has {stack} KiB for its local variables"
     return KernelFault(kind, message, block=block, thread=thread)
 
 

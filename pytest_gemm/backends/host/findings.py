@@ -28,6 +28,7 @@ _KINDS = (
     "division-by-zero",
     "shift",
     "truncation",
+    "waiting",
 )
 """By ``pytest_gemm::FindingKind``."""
 
@@ -112,13 +113,10 @@ class FindingReader:
                 return Place(frame.file, frame.line)
         return Place()
 
-    def spin(self, region: int, offset: int) -> tuple[str, bool]:
-        """What a thread reads again and again, and whether other blocks can change it."""
-        raw = RawFinding(region=region, offset=offset, size=4)
-        return self._target(raw).name, region >= 0
-
     def _read(self, raw: RawFinding) -> Finding:
         kind = _KINDS[raw.kind]
+        if kind == "waiting":
+            kind = "block-wait" if raw.region >= 0 else "timeout"
         target = self._target(raw)
         place = self.place(raw.pc)
         file = _text(raw.file)
@@ -226,6 +224,16 @@ def _sentence(finding: Finding, raw: RawFinding, target: _Target) -> str:
         )
     if kind == "uninitialized":
         return f"{who} reads {target.name}, which no thread of the block has written"
+    if kind == "block-wait":
+        return (
+            f"{who} reads {target.name} again and again: it waits for another block, and blocks "
+            "need not run at the same time"
+        )
+    if kind == "timeout":
+        return (
+            f"{who} reads {target.name} again and again: it waits for another thread without a "
+            "barrier"
+        )
     if kind == "misaligned":
         if raw.region != -1:
             return (

@@ -21,17 +21,18 @@ namespace {
 
 // ---- slots: one access, packed so that a later one is a greater number -----------------------
 //
-// interval 23 bits | thread 10 | clock 10 | atomic 1 | place 20
+// interval 22 bits | thread 10 | clock 10 | plain 1 | atomic 1 | place 20
 //
 // An interval is the time between two barriers of one block. The clock counts a lane's warp
-// operations since the barrier. What does not fit is treated as ordered: a race may then be
+// operations since the barrier. An atomic is also plain where its block stored without one before:
+// atomics of other blocks then race with that. What does not fit is treated as ordered: a race may then be
 // missed, none is made up.
 using Slot = std::uint64_t;
 
-constexpr int interval_shift = 41, thread_shift = 31, clock_shift = 21;
+constexpr int interval_shift = 42, thread_shift = 32, clock_shift = 22;
 constexpr Slot thread_mask = Slot(max_threads - 1) << thread_shift;
 constexpr std::uint32_t last_clock = 1023;
-constexpr Slot atomic_bit = Slot(1) << 20;
+constexpr Slot plain_bit = Slot(1) << 21, atomic_bit = Slot(1) << 20;
 constexpr Slot place_mask = atomic_bit - 1;
 constexpr Slot last_interval = (Slot(1) << (64 - interval_shift)) - 1;
 
@@ -297,20 +298,23 @@ std::uint32_t probes_left;
 bool has_probed;
 std::uintptr_t probed;
 
-void probe(const Region& region, std::uintptr_t address, std::uintptr_t pc) {
+void probe(const Region& region, std::uintptr_t address, std::uintptr_t pc, bool is_polling) {
     if (probed == 0) probed = address;
-    if (probed != address) probes_left = 0;
+    if (probed != address || !is_polling) probes_left = 0;
     if (probes_left == 0 || --probes_left > 0) return;
-    request->spin_region = region.number;
-    request->spin_offset = address - region.data;
+    Finding finding = access_finding(FindingKind::waiting, region, address, 4, false, pc);
+    add_finding(finding);
     check_note_place(pc);
     stop_launch();
 }
 
-// What `attention` asked for.
-[[gnu::noinline]] void attend() {
+// Does what `attention` asked for. False where nothing is to be watched: constructors of a
+// kernel's library run when there is no launch.
+[[gnu::noinline]] bool attend() {
+    if (!checking) return false;
     judge_suspects();
-    attention = !checking || probes_left > 0;
+    attention = probes_left > 0;
+    return true;
 }
 
 // ---- the access --------------------------------------------------------------------------------
@@ -318,7 +322,7 @@ void probe(const Region& region, std::uintptr_t address, std::uintptr_t pc) {
 [[gnu::noinline]] Region* search(std::uintptr_t address, std::uintptr_t pc, Region** hint) {
     for (std::uint32_t i = 0; i < region_count; ++i)
         if (address - regions[i].begin < regions[i].span) return *hint = &regions[i];
-    if (!checking || address - image < image_end - image) return &nowhere;
+    if (address - image < image_end - image) return &nowhere;
     if (native_stack - address < native_stack_size) return &nowhere;
     Finding finding = new_finding(FindingKind::out_of_bounds, pc);
     finding.is_write = -1;
@@ -358,17 +362,19 @@ void probe(const Region& region, std::uintptr_t address, std::uintptr_t pc) {
     }
 }
 
+inline bool both_atomic(Slot earlier, Slot now) {
+    return (earlier & now & atomic_bit) && !(earlier < block_begin && earlier & plain_bit);
+}
+
 [[gnu::always_inline]] inline void load(Region& region, std::size_t index, Slot now) {
     Cell& cell = region.cells[index];
     const Slot w = cell.write;
     if (w >= block_begin) {
         if (w >= interval_begin && ((w ^ now) & thread_mask)) [[unlikely]] {
-            if (!(w & now & atomic_bit) && !is_ordered(w, now))
+            if (!both_atomic(w, now) && !is_ordered(w, now))
                 report_race(region, index, false, now, true, w);
         }
-    } else if (region.is_shared) {
-        note_unwritten(region, index, now);
-    } else if (w && !(w & now & atomic_bit) && is_foreign(w)) [[unlikely]] {
+    } else if (!region.is_shared && w && !both_atomic(w, now) && is_foreign(w)) [[unlikely]] {
         report_race(region, index, false, now, true, w);
     }
     const Slot r = cell.read;
@@ -384,24 +390,45 @@ void probe(const Region& region, std::uintptr_t address, std::uintptr_t pc) {
     }
 }
 
+// A struct may be copied with the gaps between its members: a word that is written in part, or for
+// a copy of any size the whole range, counts as written.
+[[gnu::noinline]] void check_written(Region& region, std::size_t index, std::size_t last, Slot now,
+                                     bool is_copy) {
+    const std::size_t step = is_copy ? last - index + 1 : std::size_t(4) >> region.shift;
+    for (std::size_t word = index; word <= last; word = (word / step + 1) * step) {
+        const std::size_t end = is_copy ? last + 1 : (word / step + 1) * step;
+        std::size_t cell = word;
+        while (cell <= last && cell < end && region.cells[cell].write < block_begin) ++cell;
+        if (cell > last || cell == end) note_unwritten(region, word, now);
+        if (is_copy) return;
+    }
+}
+
 [[gnu::always_inline]] inline void store(Region& region, std::size_t index, Slot now) {
     Cell& cell = region.cells[index];
-    const Slot both_atomic = now & atomic_bit;
     const auto conflicts = [&](Slot earlier) {
-        return !(earlier & both_atomic) && is_unordered(earlier, now);
+        return is_unordered(earlier, now) && !both_atomic(earlier, now);
     };
     if (conflicts(cell.write)) [[unlikely]] report_race(region, index, true, now, true, cell.write);
     if (conflicts(cell.read)) [[unlikely]] report_race(region, index, true, now, false, cell.read);
     if (conflicts(cell.other_read)) [[unlikely]]
         report_race(region, index, true, now, false, cell.other_read);
     if (!region.is_shared) {
-        const auto meets = [&](Slot earlier) { return !(earlier & both_atomic) && is_foreign(earlier); };
+        const auto meets = [&](Slot earlier) {
+            return is_foreign(earlier) && !both_atomic(earlier, now);
+        };
         if (cell.write < block_begin && meets(cell.write)) [[unlikely]]
             report_race(region, index, true, now, true, cell.write);
         if (cell.read < block_begin && meets(cell.read)) [[unlikely]]
             report_race(region, index, true, now, false, cell.read);
         if (meets(cell.foreign_read)) [[unlikely]]
             report_race(region, index, true, now, false, cell.foreign_read);
+    }
+    if (now & atomic_bit) [[unlikely]] {
+        const Slot w = cell.write;
+        const bool is_own = w >= interval_begin && !((w ^ now) & thread_mask);
+        if (is_own && !(w & atomic_bit)) return;  // others race with that one
+        if (w >= block_begin && (!(w & atomic_bit) || w & plain_bit)) now |= plain_bit;
     }
     cell.write = now;
 }
@@ -410,8 +437,9 @@ enum class Access { load, store, atomic };
 
 template <Access what>
 [[gnu::always_inline]] inline void watch(const volatile void* pointer, std::size_t size,
-                                         std::uintptr_t pc, bool is_aligned, Slot flags = 0) {
-    if (attention) [[unlikely]] attend();
+                                         std::uintptr_t pc, bool is_aligned, Slot flags = 0,
+                                         bool is_copy = false) {
+    if (attention && !attend()) [[unlikely]] return;
     const auto address = reinterpret_cast<std::uintptr_t>(pointer);
     Region& region = *find(address, pc);
     if (!region.is_tracked) return;
@@ -433,7 +461,7 @@ template <Access what>
         report_access(FindingKind::uninitialized, region, address, size, false, pc);
     if (is_aligned && (address & (size - 1))) [[unlikely]]
         report_access(FindingKind::misaligned, region, address, size, is_write, pc);
-    if (what != Access::store && probes_left > 0) [[unlikely]] probe(region, address, pc);
+    if (probes_left > 0) [[unlikely]] probe(region, address, pc, flags != 0);
 
     std::size_t granule = std::size_t(1) << region.shift;
     if (((address | size) & (granule - 1)) && region.shift > 0) [[unlikely]] {
@@ -443,6 +471,9 @@ template <Access what>
     const Slot now = slot_at(pc) | (region.is_shared && what != Access::atomic ? 0 : flags);
     std::size_t index = offset >> region.shift;
     const std::size_t last = (offset + size - 1) >> region.shift;
+    if (what == Access::load && region.is_shared &&
+        (region.cells[index].write < block_begin || region.cells[last].write < block_begin))
+        [[unlikely]] check_written(region, index, last, now, is_copy);
     do {
         if constexpr (is_write) {
             store(region, index, now);
@@ -452,12 +483,19 @@ template <Access what>
     } while (++index <= last);
 }
 
+template <Access what>
+[[gnu::noinline]] void watch_rare(const volatile void* pointer, std::size_t size,
+                                  std::uintptr_t pc, bool is_aligned, Slot flags = 0,
+                                  bool is_copy = false) {
+    watch<what>(pointer, size, pc, is_aligned, flags, is_copy);
+}
+
 // A range counts as accesses of 16 bytes, the most that one instruction of a GPU moves.
 template <Access what>
 void watch_range(const void* pointer, std::size_t size, std::uintptr_t pc) {
     const auto* bytes = static_cast<const char*>(pointer);
     for (std::size_t done = 0; done < size; done += 16)
-        watch<what>(bytes + done, size - done < 16 ? size - done : 16, pc, false);
+        watch_rare<what>(bytes + done, size - done < 16 ? size - done : 16, pc, false, 0, true);
 }
 
 Region* add_region(std::uintptr_t begin, std::uintptr_t end) {
@@ -591,7 +629,6 @@ bool check_begin(const Kernel& kernel, CheckRequest& check_request) {
     released_bits = acquired + bitmap_bytes;
 
     released_count = suspect_count = pending_count = probes_left = 0;
-    request->spin_region = no_region;
     has_probed = false;
     probed = last_pc = 0;
     interval = 0;
@@ -672,7 +709,7 @@ bool probe_spinning() {
 }
 
 void check_atomic(const volatile void* address, std::size_t size, const void* pc) {
-    watch<Access::atomic>(address, size, reinterpret_cast<std::uintptr_t>(pc), true, atomic_bit);
+    watch_rare<Access::atomic>(address, size, reinterpret_cast<std::uintptr_t>(pc), true, atomic_bit);
     hand_on(reinterpret_cast<std::uintptr_t>(address));
 }
 
@@ -690,33 +727,33 @@ void check_fence() { block_has_fenced = true; }
         watch<Access::store>(p, size, PYTEST_GEMM_PC, true);                                 \
     }                                                                                        \
     PYTEST_GEMM_EXPORT void __tsan_read_write##size(const void* p) {                         \
-        watch<Access::load>(p, size, PYTEST_GEMM_PC, true);                                  \
-        watch<Access::store>(p, size, PYTEST_GEMM_PC, true);                                 \
+        watch_rare<Access::load>(p, size, PYTEST_GEMM_PC, true);                             \
+        watch_rare<Access::store>(p, size, PYTEST_GEMM_PC, true);                            \
     }                                                                                        \
     PYTEST_GEMM_EXPORT void __tsan_unaligned_read##size(const void* p) {                     \
-        watch<Access::load>(p, size, PYTEST_GEMM_PC, false);                                 \
+        watch_rare<Access::load>(p, size, PYTEST_GEMM_PC, false);                            \
     }                                                                                        \
     PYTEST_GEMM_EXPORT void __tsan_unaligned_write##size(const void* p) {                    \
-        watch<Access::store>(p, size, PYTEST_GEMM_PC, false);                                \
+        watch_rare<Access::store>(p, size, PYTEST_GEMM_PC, false);                           \
     }                                                                                        \
     PYTEST_GEMM_EXPORT void __tsan_unaligned_read_write##size(const void* p) {               \
-        watch<Access::load>(p, size, PYTEST_GEMM_PC, false);                                 \
-        watch<Access::store>(p, size, PYTEST_GEMM_PC, false);                                \
+        watch_rare<Access::load>(p, size, PYTEST_GEMM_PC, false);                            \
+        watch_rare<Access::store>(p, size, PYTEST_GEMM_PC, false);                           \
     }                                                                                        \
     /* Polling and its answer, between blocks: as good as atomic. */                         \
     PYTEST_GEMM_EXPORT void __tsan_volatile_read##size(const void* p) {                      \
-        watch<Access::load>(p, size, PYTEST_GEMM_PC, true, atomic_bit);                      \
+        watch_rare<Access::load>(p, size, PYTEST_GEMM_PC, true, atomic_bit);                 \
         hand_on(reinterpret_cast<std::uintptr_t>(p));                                        \
     }                                                                                        \
     PYTEST_GEMM_EXPORT void __tsan_volatile_write##size(const void* p) {                     \
-        watch<Access::store>(p, size, PYTEST_GEMM_PC, true, atomic_bit);                     \
+        watch_rare<Access::store>(p, size, PYTEST_GEMM_PC, true, atomic_bit);                \
         hand_on(reinterpret_cast<std::uintptr_t>(p));                                        \
     }                                                                                        \
     PYTEST_GEMM_EXPORT void __tsan_unaligned_volatile_read##size(const void* p) {            \
-        watch<Access::load>(p, size, PYTEST_GEMM_PC, false, atomic_bit);                     \
+        watch_rare<Access::load>(p, size, PYTEST_GEMM_PC, false, atomic_bit);                \
     }                                                                                        \
     PYTEST_GEMM_EXPORT void __tsan_unaligned_volatile_write##size(const void* p) {           \
-        watch<Access::store>(p, size, PYTEST_GEMM_PC, false, atomic_bit);                    \
+        watch_rare<Access::store>(p, size, PYTEST_GEMM_PC, false, atomic_bit);               \
     }
 
 extern "C" {

@@ -36,6 +36,7 @@ enum class FindingKind : std::int32_t {
     division_by_zero,
     shift,
     truncation,
+    waiting,  // the last one of a launch that was too long: what it read again and again
 };
 
 // Read by Python: see check_runtime.py.
@@ -71,10 +72,7 @@ struct CheckRequest {
     std::uint32_t lost_findings;  // beyond the capacity
     Counters shared;
     std::uint64_t barriers;
-    // Of a launch that was ended: where the program stood, and what it waited for.
-    std::uint64_t pc;
-    std::int32_t spin_region;
-    std::uint64_t spin_offset;
+    std::uint64_t pc;  // where the program stood, of a launch that a signal ended
 };
 
 extern bool checking;  // a launch is being checked

@@ -342,9 +342,10 @@ void fail_trap(const char* file, int line) {
     fail({Fault::trap, {}, threadIdx, {}, {file, line}, {}});
 }
 
-void fail_exit(const char* function) {
+void fail_exit(const char* function, const void* pc) {
     if (!running) abort();  // a constructor of the kernel's library: there is no launch to end
     copy_text(report->text, function);
+    if (checking) check_note_place(reinterpret_cast<std::uintptr_t>(pc));
     fail({Fault::process_exit, {}, threadIdx, {}, {}, {}});
 }
 

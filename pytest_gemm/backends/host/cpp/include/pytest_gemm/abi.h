@@ -117,7 +117,7 @@ PYTEST_GEMM_EXPORT std::uint64_t meet_warp(WarpOperation operation, std::uint32_
 [[noreturn]] PYTEST_GEMM_EXPORT void fail_assertion(const char* expression, const char* file,
                                                     int line);
 [[noreturn]] PYTEST_GEMM_EXPORT void fail_trap(const char* file, int line);
-[[noreturn]] PYTEST_GEMM_EXPORT void fail_exit(const char* function);
+[[noreturn]] PYTEST_GEMM_EXPORT void fail_exit(const char* function, const void* pc);
 
 __attribute__((format(printf, 1, 2))) PYTEST_GEMM_EXPORT int print(const char* format, ...);
 

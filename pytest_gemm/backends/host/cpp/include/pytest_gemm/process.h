@@ -8,7 +8,7 @@
 #define PYTEST_GEMM_REPLACE(name, parameters)                                       \
     [[noreturn]] __attribute__((visibility("hidden"), used)) void replaced_##name \
         parameters __asm__(#name);                                                  \
-    void replaced_##name parameters { fail_exit(#name); }
+    void replaced_##name parameters { fail_exit(#name, __builtin_return_address(0)); }
 
 namespace pytest_gemm {
 

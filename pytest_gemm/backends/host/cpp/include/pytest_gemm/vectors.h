@@ -29,10 +29,10 @@ __attribute__((always_inline)) inline void copy_whole(T* to, const T* from) {
     }
 #define PYTEST_GEMM_WHOLE2(name, T) \
     PYTEST_GEMM_WHOLE(name)         \
-    constexpr name(T x, T y = T()) : x(x), y(y) {}
+    constexpr name(T x, T y = 0) : x(x), y(y) {}
 #define PYTEST_GEMM_WHOLE4(name, T) \
     PYTEST_GEMM_WHOLE(name)         \
-    constexpr name(T x, T y = T(), T z = T(), T w = T()) : x(x), y(y), z(z), w(w) {}
+    constexpr name(T x, T y = 0, T z = 0, T w = 0) : x(x), y(y), z(z), w(w) {}
 #else
 #define PYTEST_GEMM_WHOLE2(name, T)
 #define PYTEST_GEMM_WHOLE4(name, T)

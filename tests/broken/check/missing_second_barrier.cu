@@ -1,0 +1,32 @@
+// Broken: threads load the next tiles while others still use the last ones.
+
+// /// gemm
+// block = [16, 16]
+// grid  = ["cdiv(N, 16)", "cdiv(M, 16)"]
+// ///
+
+constexpr int TILE = 16;
+
+__global__ void missing_second_barrier(const float* A, const float* B, float* C, int M, int N, int K)
+{
+    __shared__ float As[TILE][TILE];
+    __shared__ float Bs[TILE][TILE];
+
+    const int ty = threadIdx.y;
+    const int tx = threadIdx.x;
+    const int row = blockIdx.y * TILE + ty;
+    const int col = blockIdx.x * TILE + tx;
+
+    float acc = 0.0f;
+    for (int k0 = 0; k0 < K; k0 += TILE) {
+        As[ty][tx] = row < M && k0 + tx < K ? A[row * K + k0 + tx] : 0.0f;  // other
+        Bs[ty][tx] = k0 + ty < K && col < N ? B[(k0 + ty) * N + col] : 0.0f;
+        __syncthreads();
+
+        for (int k = 0; k < TILE; ++k)
+            acc += As[ty][k] * Bs[k][tx];  // finding: race
+    }
+
+    if (row < M && col < N)
+        C[row * N + col] = acc;
+}

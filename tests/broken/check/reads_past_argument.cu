@@ -1,0 +1,22 @@
+// Broken: the last row of blocks reads rows that A does not have.
+
+// /// gemm
+// block = [16, 16]
+// grid  = ["cdiv(N, 16)", "cdiv(M, 16)"]
+// ///
+
+__global__ void reads_past_argument(const float* A, const float* B, float* C, int M, int N, int K)
+{
+    const int row = blockIdx.y * blockDim.y + threadIdx.y;
+    const int col = blockIdx.x * blockDim.x + threadIdx.x;
+    if (col >= N)
+        return;
+
+    float acc = 0.0f;
+    for (int k = 0; k < K; ++k) {
+        const float a = A[row * K + k];  // finding: out-of-bounds
+        acc += a * B[k * N + col];
+    }
+    if (row < M)
+        C[row * N + col] = acc;
+}
