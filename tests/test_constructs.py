@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
+from pathlib import Path
 from textwrap import dedent, indent
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
+from pytest_gemm.backends.host.check import ASCENDING, DESCENDING, ThreadOrder
 from pytest_gemm.errors import CompileError, KernelFault
+from pytest_gemm.problem import Problem
+from pytest_gemm.registry import load_registry
+from tests.checking import check
 from tests.host_kernels.harness import Array, Host, installed_compilers, zeros
 
 ALL = np.arange(2**16, dtype=np.uint16)
@@ -287,6 +293,7 @@ def test_a_bfloat16_fma_is_rounded_once(host: Host) -> None:
 
 WMMA = """
 #include <mma.h>
+#include <type_traits>
 using namespace nvcuda;
 template <typename In, typename Acc, typename LayoutA, typename LayoutB>
 __global__ void k(const In* A, const In* B, const Acc* C, Acc* D, int M, int N, int K) {
@@ -398,7 +405,7 @@ def test_a_leading_dimension_that_no_gpu_takes(host: Host) -> None:
         zeros(16, 20),
     ]
     entry = "k<half, float, wmma::row_major, wmma::row_major>"
-    with pytest.raises(KernelFault, match=r"x\.cu:17") as caught:
+    with pytest.raises(KernelFault, match=r"x\.cu:18") as caught:
         host.run(dedent(WMMA), [*args, 16, 16, 20], block=(32, 1, 1), entry=entry)
     assert "the leading dimension is a multiple of 16 bytes" in str(caught.value)
 
@@ -500,9 +507,11 @@ def test_tiles(host: Host, size: int) -> None:
         r[8 * n + i] = reduce(tile, int(v), greater<int>());
         r[9 * n + i] = tile.meta_group_rank() + 100 * tile.meta_group_size() + 10000 * tile.size();
         tile.sync();
-        auto half = tiled_partition<(N + 1) / 2>(tile);
-        r[10 * n + i] =
-            half.thread_rank() + 100 * half.meta_group_rank() + 1000 * half.num_threads();
+        if constexpr (N > 1) {
+            auto half = tiled_partition<N / 2>(tile);
+            r[10 * n + i] =
+                half.thread_rank() + 100 * half.meta_group_rank() + 1000 * half.num_threads();
+        }
     }"""
     n = 64
     a = np.random.default_rng(7).permutation(n).astype(np.float32)
@@ -510,7 +519,7 @@ def test_tiles(host: Host, size: int) -> None:
     host.run(source, [a, r, n], block=(n, 1, 1), entry=f"k<{size}>")
     i = np.arange(n)
     rank, first = i % size, i - i % size
-    tiles, half = a.reshape(-1, size), (size + 1) // 2
+    tiles, half = a.reshape(-1, size), max(size // 2, 1)
     expected = [
         rank,
         a[first + size - 1],
@@ -522,7 +531,7 @@ def test_tiles(host: Host, size: int) -> None:
         np.repeat(tiles.sum(1), size),
         np.repeat(tiles.max(1), size),
         i // size + 100 * (n // size) + 10000 * size,
-        rank % half + 100 * (rank // half) + 1000 * half,
+        (rank % half + 100 * (rank // half) + 1000 * half) * (size > 1),
     ]
     assert np.array_equal(r, np.array(expected, np.float32))
 
@@ -537,6 +546,54 @@ __global__ void k(float* x) {
 }"""
     with pytest.raises(KernelFault, match=r"waits at .*kernels/x\.cu:5"):
         host.run(source, [zeros(1)], block=(8, 1, 1))
+
+
+# ---- whole kernels ------------------------------------------------------------------------
+
+FOLDER = Path(__file__).parent / "constructs"
+KERNELS = {kernel.name: kernel for kernel in load_registry([FOLDER], FOLDER).kernels("host")}
+ORDERS = (ASCENDING, DESCENDING, ThreadOrder("random", 3))
+
+
+def test_every_kernel_is_declared() -> None:
+    assert set(KERNELS) == {path.stem for path in FOLDER.glob("*.cu")}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_kernel_is_right_and_nothing_is_found_in_it(default_host: Host, name: str) -> None:
+    for order in ORDERS:
+        problem = Problem.parse("37x41x36")
+        report, C, wanted = check(default_host.backend, KERNELS[name], problem, order=order)
+        assert np.array_equal(C, wanted)
+        assert [str(finding) for finding in report.findings] == []
+        assert report.fault is None
+
+
+# A kernel, what is left out or changed there, and what must be found.
+BROKEN = [
+    ("wmma", "        __syncthreads();\n        wmma", "        wmma", "race", 31, 25),
+    ("wmma", "        __syncthreads();  // before the next tile\n", "", "race", 25, 32),
+    ("wmma", "(a, &As[0][0]", "(a, &As[1][0]", "out-of-bounds", 32, 0),
+    ("wmma", "    __syncwarp();\n", "", "race", 40, 37),
+    ("wmma", "row < M && col < N) C", "row <= M && col < N) C", "out-of-bounds", 41, 0),
+    ("bfloat16_tile", "        __syncthreads();\n        for", "        for", "race", 14, 17),
+    ("half2_dot", "As[threadIdx.y][i],", "As[threadIdx.y][i + 1],", "out-of-bounds", 25, 0),
+    ("pipelined", "        __syncthreads();\n    }", "    }", "race", 29, 17),
+    ("pipelined", "+ k : A", "+ k + 1 : A", "misaligned", 17, 0),
+    ("tile_reduction", "    block.sync();\n", "", "race", 21, 23),
+]
+
+
+@pytest.mark.parametrize(("name", "old", "new", "kind", "line", "other_line"), BROKEN)
+def test_what_is_wrong_is_found_on_its_line(
+    default_host: Host, name: str, old: str, new: str, kind: str, line: int, other_line: int
+) -> None:
+    kernel = KERNELS[name]
+    assert kernel.source.count(old) == 1
+    broken = replace(kernel, source=kernel.source.replace(old, new))
+    report, *_ = check(default_host.backend, broken, Problem.parse("37x41x36"))
+    places = [(f.kind, f.file, {f.line, f.other_line}) for f in report.findings]
+    assert (kind, kernel.filename, {line, other_line}) in places
 
 
 # ---- what there is not --------------------------------------------------------------------

@@ -76,7 +76,7 @@ inline thread_block_tile<threads> tiled_partition(const thread_block&) {
 template <unsigned int threads, unsigned int parent_threads, class Parent>
 inline thread_block_tile<threads, thread_block_tile<parent_threads, Parent>> tiled_partition(
     const thread_block_tile<parent_threads, Parent>&) {
-    static_assert(threads <= parent_threads, "a tile is not larger than its parent");
+    static_assert(threads < parent_threads, "a tile is smaller than its parent");
     return {};
 }
 

@@ -135,6 +135,8 @@ struct fragment<accumulator, m, n, k, T> : pytest_gemm::Fragment<T, m, n> {
                   "(--gemm-device cuda)");
 };
 
+// Loads and stores wait for nobody: between them and what other lanes do with the same memory
+// there must be a barrier, as on a GPU.
 template <class F, class T>
 inline void fill_fragment(F& fragment, const T& value) {
     for (auto& x : fragment.x) x = value;
@@ -144,7 +146,6 @@ template <class F>
 inline void load_matrix_sync(F& fragment, const typename F::element_type* from, unsigned int ldm,
                              PYTEST_GEMM_PLACE) {
     pytest_gemm::check_ldm<typename F::element_type>(ldm, file, line);
-    __syncwarp(~0u, file, line);
     const int first = pytest_gemm::first_element<F>();
     for (int i = 0; i < F::num_elements; ++i) {
         fragment.x[i] = from[pytest_gemm::offset_of<F>(first + i, ldm, F::is_row_major)];
@@ -156,7 +157,6 @@ inline void load_matrix_sync(fragment<accumulator, m, n, k, T>& fragment, const 
                              unsigned int ldm, layout_t layout, PYTEST_GEMM_PLACE) {
     using F = pytest_gemm::Fragment<T, m, n>;
     pytest_gemm::check_ldm<T>(ldm, file, line);
-    __syncwarp(~0u, file, line);
     const int first = pytest_gemm::first_element<F>();
     for (int i = 0; i < F::num_elements; ++i) {
         fragment.x[i] = from[pytest_gemm::offset_of<F>(first + i, ldm, layout == mem_row_major)];
@@ -168,7 +168,6 @@ inline void store_matrix_sync(T* to, const fragment<accumulator, m, n, k, T>& fr
                               unsigned int ldm, layout_t layout, PYTEST_GEMM_PLACE) {
     using F = pytest_gemm::Fragment<T, m, n>;
     pytest_gemm::check_ldm<T>(ldm, file, line);
-    __syncwarp(~0u, file, line);
     const int first = pytest_gemm::first_element<F>();
     for (int i = 0; i < F::num_elements; ++i) {
         to[pytest_gemm::offset_of<F>(first + i, ldm, layout == mem_row_major)] = fragment.x[i];
