@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytest_gemm.kernelspec import Kernel
 from pytest_gemm.problem import Problem
+
+if TYPE_CHECKING:
+    from pytest_gemm.checking import Scope
 
 
 @dataclass(frozen=True)
 class Settings:
     """How a case is run: the operands' seed, whether it is timed, and limits in seconds.
 
-    ``cold``: timed with empty caches.
+    ``cold``: timed with empty caches. ``check``: a ``checking.Scope``.
     """
 
     seed: int = 0
@@ -22,6 +25,7 @@ class Settings:
     cold: bool = False
     time_cap: float = 0.5
     launch_timeout: float = 20.0
+    check: Scope = "off"
 
 
 @dataclass(frozen=True)

@@ -88,6 +88,8 @@ def _remarks(timed: Sequence[Record]) -> list[str]:
         reasons = {note for r in timed if r.verdict and r.gate == "new" for note in r.verdict.notes}
         lines += [f"new: {reason}" for reason in sorted(reasons)]
         lines.append(f"{gates['new']} new: store them with: {UPDATE}")
+    unchecked = {r.case.kernel.id: r.result.unchecked for r in timed if r.result.unchecked}
+    lines += [f"not checked on the CPU: {name}: {why}" for name, why in unchecked.items()]
     if gates["ungated"]:
         lines.append(f"{gates['ungated']} ungated: nothing was compared or stored")
     return lines

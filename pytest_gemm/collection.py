@@ -70,6 +70,7 @@ class Collector:
             cold=options.cold,
             time_cap=options.time_cap,
             launch_timeout=options.launch_timeout,
+            check=options.check,
         )
         sizes = options.sizes or kernel.sizes(self.backend) or DEFAULT_SIZES[self.backend]
         for size in sizes:

@@ -97,4 +97,4 @@ class InProcess:
         backend = backends.open_backend(kind, self._progress, gpus[0] if gpus else 0)
         turns = Turns(backend.device, self._hold, self._progress, wait=self._wait)
         turns.start()
-        return Runner(backend), turns
+        return Runner(backend, self._progress), turns

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from pytest_gemm.checking import Scope
 
 BASELINE_MODES = ("auto", "strict", "update", "off")
 
@@ -51,6 +54,15 @@ DECLARED: tuple[tuple[str, dict[str, Any]], ...] = (
             "default": "hot",
             "help": "time with operands in the GPU's caches, or with empty ones (default: "
             "%(default)s)",
+        },
+    ),
+    (
+        "--gemm-check",
+        {
+            "choices": ("off", "auto", "full"),
+            "default": "auto",
+            "help": "watch every memory access of a .cu kernel on the CPU first: on a few small "
+            "problems, or on all of the exact suite (default: %(default)s)",
         },
     ),
     (
@@ -103,6 +115,7 @@ class Options:
         self.sizes: tuple[str, ...] = tuple(map(_size, option("gemm_size") or ()))
         self.baseline: str = option("gemm_baseline")
         self.cold: bool = option("gemm_cache") == "cold"
+        self.check: Scope = option("gemm_check")
         self.report = _report_path(option("gemm_report"), config.invocation_params.dir)
         self.kernels: tuple[Path, ...] = kernels
         self.modules: tuple[str, ...] = tuple(ini("gemm_modules"))

@@ -51,8 +51,7 @@ def run_case(
             result = _verify_and_time(case, backend, function, reuse or Reuse())
         except GemmError as error:
             result = Result("failed", _titled(case, str(error)))
-    about = {"kind": device.kind, "name": device.name, "description": device.description}
-    return replace(result, device=about, environment=dict(device.environment))
+    return result.on(device)
 
 
 def _too_large(problem: Problem, device: Device) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from pytest_gemm.backends.base import Device
 from pytest_gemm.stats import Estimate
+from pytest_gemm.traffic import Traffic
 
 
 @dataclass(frozen=True)
@@ -16,9 +18,9 @@ class Result:
     ``device`` has the kind, name and description of the ``Device``, ``environment`` the rest.
     ``outcome`` is ``passed``, ``failed`` or ``skipped``; ``message`` is then empty, or a text
     whose first line is complete in itself. ``digest`` names the bits of C on the timed data
-    (empty for a kernel that is not deterministic). ``counters`` holds exact or measured numbers
-    by name
+    (empty for a kernel that is not deterministic). ``counters`` holds measured numbers by name
     (seconds where it ends in ``_s``); ``conditions`` are those ``before`` and ``after`` sampling.
+    ``traffic`` and ``unchecked``: see ``checking.Checked``.
     """
 
     outcome: str
@@ -31,6 +33,13 @@ class Result:
     device: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
     conditions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    traffic: Traffic = field(default_factory=dict)
+    unchecked: str = ""
+
+    def on(self, device: Device) -> Result:
+        """The same, with what it ran on."""
+        about = {"kind": device.kind, "name": device.name, "description": device.description}
+        return replace(self, device=about, environment=dict(device.environment))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, dicts, strings and numbers."""

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from pytest_gemm.backends import open_watcher
 from pytest_gemm.backends.base import Backend
-from pytest_gemm.case import Case
+from pytest_gemm.case import Case, Settings
+from pytest_gemm.checking import Checked, Checker
+from pytest_gemm.errors import BackendError
 from pytest_gemm.pipeline import run_case
 from pytest_gemm.references import References
 from pytest_gemm.result import Result
@@ -14,20 +17,48 @@ from pytest_gemm.reuse import Reuse
 
 
 class Runner:
-    """A kernel's exact suite and a problem's reference rate are run once, operands are kept."""
+    """Kernels are checked once, references timed once, and operands kept.
 
-    def __init__(self, backend: Backend) -> None:
+    ``progress`` is told of one-time set-up that takes long.
+    """
+
+    def __init__(self, backend: Backend, progress: Callable[[str], None]) -> None:
         self.backend = backend
+        self._progress = progress
         self._reuse = Reuse()
         self._references = References(backend, self._reuse)
+        self._checkers: dict[Settings, Checker] = {}
 
     def run(self, case: Case, function: Callable[..., object] | None = None) -> Result:
-        """``pipeline.run_case``, with the part of the reference's rate among the counters.
+        """Check the kernel on the CPU, then run the case, as ``pipeline.run_case`` does.
 
-        Raises BackendError where the device cannot be used at all.
+        The part of the reference's rate is among the counters. Raises BackendError where the
+        device cannot be used at all.
         """
+        checked = self._check(case)
+        if checked.failure:
+            return Result("failed", checked.failure).on(self.backend.device)
         result = run_case(case, self.backend, function, self._reuse)
+        result = replace(result, traffic=checked.traffic, unchecked=checked.unchecked)
         if result.estimate is None:
             return result
         fraction = self._references.fraction(case, result.estimate.median)
         return replace(result, counters={**result.counters, **fraction})
+
+    def _check(self, case: Case) -> Checked:
+        if case.settings.check == "off" or case.kernel.is_python:
+            return Checked()
+        try:
+            return self._checker(case.settings).check(case.kernel)
+        except BackendError as error:
+            if self.backend.kind == "host":
+                raise
+            return Checked(unchecked=str(error))
+
+    def _checker(self, settings: Settings) -> Checker:
+        if settings not in self._checkers:
+            watcher = open_watcher(self.backend, self._progress)
+            self._checkers[settings] = Checker(
+                watcher, settings.check, settings.seed, settings.launch_timeout
+            )
+        return self._checkers[settings]

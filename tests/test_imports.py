@@ -20,7 +20,7 @@ ORDER = [
     *("margin", "limits", "screen", "duet", "verdict", "conditions"),
     *("backends.base", "backends.choice", "backends.host", "backends.cuda", "backends"),
     *("device", "comparison", "regions", "causes", "diagnosis", "correctness", "timing"),
-    *("launching", "overheads"),
+    *("launching", "overheads", "traffic", "checking"),
     *("options", "case", "result", "reuse", "pipeline", "references", "runner"),
     *("function", "workers.turns", "workers.output", "workers.serve", "workers.worker"),
     *("workers.pool", "workers"),

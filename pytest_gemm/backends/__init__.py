@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from pytest_gemm.backends.base import Backend, PythonProgram
+    from pytest_gemm.backends.host import HostBackend
     from pytest_gemm.problem import Problem
 
 
@@ -30,6 +31,13 @@ def open_backend(kind: str, progress: Callable[[str], None], gpu: int = 0) -> Ba
     from pytest_gemm.backends.host import HostBackend
 
     return HostBackend(progress=progress)
+
+
+def open_watcher(backend: Backend, progress: Callable[[str], None]) -> HostBackend:
+    """The CPU's back end, which can watch every access of a launch: this one, if it is that."""
+    from pytest_gemm.backends.host import HostBackend
+
+    return backend if isinstance(backend, HostBackend) else HostBackend(progress=progress)
 
 
 def reference_programs(kind: str) -> Mapping[str, Reference]:

@@ -89,10 +89,11 @@ def serve(channel: Channel, outputs: Sequence[str]) -> None:
 def _ready(start: Start, tell: Callable[..., None]) -> tuple[Runner, Turns]:
     if start.gpu:
         _see_only(start.gpu)
-    backend = backends.open_backend(start.kind, partial(tell, "progress"))
+    progress = partial(tell, "progress")
+    backend = backends.open_backend(start.kind, progress)
     turns = Turns(backend.device, start.hold, partial(tell, "waiting"), wait=start.wait)
     turns.start()
-    return Runner(backend), turns
+    return Runner(backend, progress), turns
 
 
 def _run(runner: Runner, case: Case, function: dict[str, str] | None) -> Result:

@@ -1,0 +1,181 @@
+"""Launches a kernel on the CPU with every memory access watched, before it is believed.
+
+The same ``.cu`` file runs wherever the cases run, so its mistakes are found without a GPU too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import cycle
+from typing import Literal
+
+import numpy as np
+
+from pytest_gemm.backends.base import CudaProgram, LaunchConfig
+from pytest_gemm.backends.host import HostBackend
+from pytest_gemm.backends.host.check import (
+    ASCENDING,
+    DESCENDING,
+    CheckReport,
+    Finding,
+    ThreadOrder,
+)
+from pytest_gemm.backends.host.check import Traffic as Counted
+from pytest_gemm.correctness import check_exactly, exact_problems
+from pytest_gemm.device import Workspace
+from pytest_gemm.errors import CompileError, KernelFault, WrongResultError
+from pytest_gemm.kernelspec import Kernel
+from pytest_gemm.launching import Launcher, loaded
+from pytest_gemm.matrices import Float32, operands
+from pytest_gemm.problem import Problem
+from pytest_gemm.traffic import COUNTED, Traffic
+
+Scope = Literal["off", "auto", "full"]
+"""Nothing; the first problems of the exact suite; all of them."""
+
+FIRST = 3
+"""Problems of ``auto``: a square with residues, and rectangles of several blocks each way."""
+
+ORDERS = (ASCENDING, DESCENDING, ThreadOrder("random", seed=1))
+
+SHOWN = 4
+"""Findings that are told in full."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What checking a kernel found.
+
+    ``failure`` is empty, or a text whose first line is complete in itself. ``traffic`` was
+    counted on ``traffic.COUNTED``. ``unchecked`` says why nothing was checked, if nothing was.
+    """
+
+    failure: str = ""
+    traffic: Traffic = field(default_factory=dict)
+    unchecked: str = ""
+
+
+class Checker:
+    """Checks each kernel once, on a back end that can watch launches.
+
+    ``seed`` is that of the operands, ``timeout`` the most seconds of a launch.
+    """
+
+    def __init__(self, backend: HostBackend, scope: Scope, seed: int, timeout: float) -> None:
+        self._backend = backend
+        self._scope = scope
+        self._seed = seed
+        self._timeout = timeout
+        self._known: dict[str, Checked] = {}
+
+    def check(self, kernel: Kernel) -> Checked:
+        """Launch a ``.cu`` kernel on small problems, in several orders of its threads."""
+        if self._scope == "off" or kernel.is_python:
+            return Checked()
+        key = f"{kernel.id} {kernel.source_hash}"
+        if key not in self._known:
+            self._known[key] = self._check(kernel)
+        return self._known[key]
+
+    def _check(self, kernel: Kernel) -> Checked:
+        suite = exact_problems(kernel.op, kernel.scalars, kernel.uses_ld)
+        problems = [problem for problem in suite if not kernel.skip_reason(problem)]
+        if self._scope == "auto":
+            problems = problems[:FIRST]
+        try:
+            for problem in problems:
+                if failure := self._mistakes(kernel, problem):
+                    return Checked(failure)
+            if failure := self._moved(kernel, problems[:1]):
+                return Checked(failure)
+            return Checked(traffic=self._traffic(kernel))
+        except CompileError as error:
+            return Checked(unchecked=str(error).splitlines()[0])
+
+    def _mistakes(self, kernel: Kernel, problem: Problem) -> str:
+        """What the accesses of a kernel and its result show, or an empty text."""
+        findings: list[Finding] = []
+        more = 0
+        orders = cycle((ORDERS[0], ORDERS[2]))
+
+        def launch(workspace: Workspace) -> None:
+            nonlocal more
+            report = self._launch(kernel, workspace, next(orders))
+            new = [f for f in report.findings if f not in findings]
+            findings.extend(new)
+            more += report.more
+            if report.fault is not None:
+                raise report.fault
+
+        wrong = ""
+        try:
+            check_exactly(launch, self._backend, problem, self._seed, kernel=kernel.id)
+        except WrongResultError as error:
+            wrong = str(error)
+        except KernelFault as fault:
+            wrong = "" if findings else str(fault)
+        return "\n".join(_told(kernel, problem, findings, more, wrong))
+
+    def _moved(self, kernel: Kernel, problems: Sequence[Problem]) -> str:
+        """Whether C depends on the order in which threads run, where no access said why."""
+        for problem in problems if kernel.deterministic else ():
+            (_, first), *others = [(o, self._result(kernel, problem, o)) for o in ORDERS]
+            for order, C in others:
+                different = np.argwhere(C.view(np.uint32) != first.view(np.uint32))
+                for i, j in different[:1]:
+                    return (
+                        f"{kernel.id} on {problem.id}: C depends on the order of the threads: "
+                        f"C[{i}, {j}] = {first[i, j]:.9g} in ascending order and {C[i, j]:.9g} in "
+                        f"{order.kind} order; set deterministic = false where that is meant"
+                    )
+        return ""
+
+    def _traffic(self, kernel: Kernel) -> Traffic:
+        problem = COUNTED[kernel.op]
+        if kernel.skip_reason(problem):
+            return {}
+        with loaded(self._backend, problem, operands(problem, self._seed)) as workspace:
+            report = self._launch(kernel, workspace, ASCENDING)
+        return {} if report.findings else dict(_counts(report.traffic))
+
+    def _result(self, kernel: Kernel, problem: Problem, order: ThreadOrder) -> Float32:
+        with loaded(self._backend, problem, operands(problem, self._seed)) as workspace:
+            self._launch(kernel, workspace, order)
+            return workspace.read()
+
+    def _launch(self, kernel: Kernel, workspace: Workspace, order: ThreadOrder) -> CheckReport:
+        program = CudaProgram(*kernel.program_fields)
+        executable = self._backend.compile(program)
+        launcher = Launcher(kernel, self._backend, executable, self._timeout)
+        return self._backend.check(
+            program,
+            LaunchConfig(*kernel.launch(workspace.problem)),
+            launcher.arguments(workspace),
+            order=order,
+            timeout=self._timeout,
+            names=dict(enumerate(kernel.args, start=1)),
+        )
+
+
+def _told(
+    kernel: Kernel, problem: Problem, findings: Sequence[Finding], more: int, wrong: str
+) -> Iterator[str]:
+    """The findings, and below them what the result shows."""
+    title = f"{kernel.id} on {problem.id}: "
+    for index, finding in enumerate(findings[:SHOWN]):
+        yield f"  {finding}" if index else f"{title}{finding}"
+    if left := max(0, len(findings) - SHOWN) + more:
+        yield f"  and {left} more"
+    if wrong:
+        yield f"  {wrong.removeprefix(title)}" if findings else wrong
+
+
+def _counts(counted: Counted) -> Iterator[tuple[str, int]]:
+    for name, accesses in (("global", counted.matrices), ("shared", counted.shared)):
+        yield f"{name}_loads", accesses.loads
+        yield f"{name}_load_words", accesses.load_words
+        yield f"{name}_stores", accesses.stores
+        yield f"{name}_store_words", accesses.store_words
+        yield f"{name}_atomics", accesses.atomics
+    yield "barriers", counted.barriers
