@@ -8,6 +8,7 @@ libraries and includes of host headers are left out; line numbers stay. Of what 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -91,7 +92,7 @@ _CASTS = ATTRIBUTES | {
     *("sizeof", "alignof", "int", "float", "double", "unsigned", "long", "short", "char", "bool"),
     "size_t",
 }
-_MISSED = re.compile(r"""['"\u2018](?:\w+ )?(\w+)(?:\([^'"]*\))?['"\u2019]""")
+_MISSED = re.compile(r"""['"\u2018](?:\w+ )?(?:\w+::)*(\w+)(?:\([^'"]*\))?['"\u2019]""")
 _ADVICE = "balance the brackets, or move the host code to a file of its own"
 
 
@@ -187,10 +188,12 @@ class _Slicer:
 
     def text(self) -> str:
         """The source with the host code blank; directives inside of that stay."""
-        kept = [d for d in self.code.directives if d["word"] not in ("pragma", "")]
-        kept = [d for d in kept if d.span() not in self._blanks]
         if not self._blanks:
             return self.source
+        blanks = set(self._blanks)
+        kept = [d for d in self.code.directives if d["word"] not in ("pragma", "")]
+        kept = [d for d in kept if d.span() not in blanks]
+        starts = [directive.start() for directive in kept]
         parts: list[str] = []
         position = 0
         for start, end in sorted(self._blanks):
@@ -198,11 +201,10 @@ class _Slicer:
                 continue
             parts.append(self.source[position:start])
             position = start
-            for directive in kept:
-                if position <= directive.start() < end:
-                    parts.append(_blank(self.source[position : directive.start()]))
-                    parts.append(self.source[directive.start() : directive.end()])
-                    position = directive.end()
+            for directive in kept[bisect_left(starts, start) : bisect_left(starts, end)]:
+                parts.append(_blank(self.source[position : directive.start()]))
+                parts.append(self.source[directive.start() : directive.end()])
+                position = directive.end()
             parts.append(self._replacements.get((start, end), ""))
             parts.append(_blank(self.source[position:end]))
             position = end
@@ -313,7 +315,8 @@ class _Slicer:
         declared = range(self.code.closers[item.body] + 1, item.last)  # struct {...} these;
         words = self.code.words((*item.head, *declared))
         stays = is_member or words & {"typedef", "const", *_CONSTANT, *self._marks}
-        if declared and not stays:
+        is_attribute = self.code.text(declared.start) in ATTRIBUTES
+        if declared and not (stays or is_attribute):
             # A type without a name declares nothing else.
             first, last = declared[0], declared[-1]
             if not self.code.name(item):
@@ -389,7 +392,8 @@ class _Slicer:
         start, end = self.code.tokens[first].start, self.code.tokens[last].end
         self._blanks.append((start, end))
         for name in names:
-            self.host_names.setdefault(name, HostName(what, *self._place(start)))
+            if name not in self.host_names:
+                self.host_names[name] = HostName(what, *self._place(start))
 
     def _fail(self, token: int, message: str) -> NoReturn:
         file, line = self._place(self.code.tokens[token].start)

@@ -91,16 +91,23 @@ def hard_floats() -> npt.NDArray[np.float32]:
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast")
-def test_conversions_of_half(host: Host) -> None:
-    halves, floats = ALL.copy(), zeros(2**16)
-    each(
-        host, "cuda_fp16.h", "const half* a, float* b", "b[i] = __half2float(a[i]);", halves, floats
-    )
+@pytest.mark.parametrize("instructions", ["", "#undef __F16C__"])
+def test_conversions_of_half(host: Host, instructions: str) -> None:
+    source = f"""
+    {instructions}
+    #include <cuda_fp16.h>
+    __global__ void to_float(const half* a, float* b, int n) {{
+        for (int i = 0; i < n; ++i) b[i] = __half2float(a[i]);
+    }}
+    __global__ void to_half(const float* a, half* b, int n) {{
+        for (int i = 0; i < n; ++i) b[i] = __float2half(a[i]), b[n + i] = __double2half(a[i]);
+    }}"""
+    floats = zeros(2**16)
+    host.run(source, [ALL.copy(), floats, floats.size], entry="to_float")
     assert same(floats, ALL.view(np.float16).astype(np.float32))
     values = hard_floats()
     result = np.zeros((2, values.size), np.uint16)
-    body = "b[i] = __float2half(a[i]); b[n + i] = __double2half(a[i]);"
-    each(host, "cuda_fp16.h", "const float* a, half* b", body, values, result)
+    host.run(source, [values, result, values.size], entry="to_half")
     assert same(result[0], values.astype(np.float16).view(np.uint16))
     assert same(result[1], values.astype(np.float16).view(np.uint16))
 

@@ -47,6 +47,7 @@ STAYS = [
     "struct P { void (*f)(int); union { int a; float b; }; struct { int c; } d; };",
     "template <int N> __device__ void P::f() {}",
     "struct __align__(16) V { float x; }; struct alignas(8) W { int x; }; union U { int a; };",
+    "struct P { char c; int x; } __attribute__((packed));",
     "#define ALIGNED(n) __align__(n)\nstruct ALIGNED(16) V { float x; };",
     "typedef struct { int w; float* e; } Matrix; typedef float real; typedef void (*f)(int);",
     "struct P; template <typename T> struct Q; template <> struct Q<float> { int x; };",
@@ -209,6 +210,7 @@ def test_brackets_of_a_file_without_host_code_are_the_compilers_matter() -> None
     'identifier "cdiv" is undefined',
     "use of undeclared identifier 'cdiv'",
     "no matching function for call to 'cdiv(int, int)'",
+    "no matching function for call to 'math::cdiv::cdiv(int, int)'",
 ])  # fmt: skip
 def test_a_missed_name_is_explained(message: str) -> None:
     source = '#line 7 "h.cuh"\nint cdiv(int a, int b) { return a / b; }\n' + KERNEL
