@@ -10,11 +10,13 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import execnet
+from execnet.gateway_io import Popen2IOMaster
 
 from pytest_gemm import __version__
 from pytest_gemm.backends.base import Device
@@ -181,6 +183,7 @@ class Worker:
         except execnet.RemoteError as error:
             raise BackendError(self._explained(str(error))) from error
         except (OSError, EOFError, AssertionError, execnet.HostNotFound) as error:
+            _end_unanswering(error)
             raise BackendError(self._unreachable(error)) from error
         if version != __version__:
             raise BackendError(
@@ -301,3 +304,15 @@ def _ended(code: int, status: int) -> str:
     meaning = signal.strsignal(status)
     by = ", by hand or by the system for lack of memory" if name == "SIGKILL" else ""
     return f"its process was killed by {name} ({meaning}{by})"
+
+
+def _end_unanswering(error: BaseException) -> None:
+    """End a process that did not answer as a Python does: execnet leaves it, and its pipes."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        io = frame.f_locals.get("io")
+        if isinstance(io, Popen2IOMaster):
+            io.kill()
+            io.wait()
+            with contextlib.suppress(OSError):  # what could not be written
+                io.close_write()
+            io.close_read()
