@@ -224,6 +224,31 @@ def test_a_fence_and_an_atomic_order_blocks(host):
     assert C[0, 0] == 15
 
 
+def test_a_fence_orders_what_its_own_thread_or_a_barrier_put_before_it(host):
+    source = """
+    __device__ float partial[2][4];
+    __device__ unsigned finished;
+    __global__ void k(float* C) {
+        __shared__ bool is_last;
+        partial[blockIdx.x][threadIdx.x] = 1;
+        __threadfence();
+        BARRIER
+        if (threadIdx.x == 0) is_last = atomicAdd(&finished, 1) == 1;
+        __syncthreads();
+        if (is_last)
+            C[threadIdx.x] = partial[0][threadIdx.x] + partial[1][threadIdx.x];
+    }"""
+    launch = (2, 1, 1), (4, 1, 1)
+    source = dedent(source)
+    fine = checked(host, source.replace("BARRIER", "__syncthreads();"), [zeros(1, 4)], *launch)
+    assert not fine.findings
+    assert fine.traffic.variables.stores == 8
+    (race,) = checked(host, source.replace("BARRIER", ""), [zeros(1, 4)], *launch).findings
+    assert (race.kind, race.line, race.other_line, race.variable) == ("race", 12, 6, "partial")
+    assert race.thread != (0, 0, 0)
+    assert race.index == (0, race.thread[0])
+
+
 def test_without_the_fence_they_race(host):
     source = LAST_BLOCK.replace("FENCE", "")
     report = checked(host, source, [zeros(1, 5), zeros(1, 1), zeros(1, 1)], (5, 1, 1))
@@ -419,6 +444,19 @@ def test_a_kernel_prints_while_it_is_checked(host, capsys):
     source = '__global__ void k(float* C) { printf("%d\\n", threadIdx.x); }'
     assert not checked(host, source, [zeros(1, 1)], block=(3, 1, 1), order=DESCENDING).findings
     assert capsys.readouterr().out == "2\n1\n0\n"
+
+
+def test_device_variables_are_listed():
+    text = "// __device__ x\n__device__ int f(int);\n__device__ auto g = [] { return 1; };\n"
+    assert with_red_zones(text) == text
+    text = "static __device__ float z[2] = {1, 2};\n"
+    assert with_red_zones(text) == text.replace("\n", " PYTEST_GEMM_DEVICE(z)\n")
+    text = "__device__ unsigned n = 0;\n__device__ float a[N], b[2][3]; // __device__ c;\n"
+    assert with_red_zones(text) == (
+        "__device__ unsigned n = 0; PYTEST_GEMM_DEVICE(n)\n"
+        "__device__ float a[N], b[2][3]; PYTEST_GEMM_DEVICE(a) PYTEST_GEMM_DEVICE(b)"
+        " // __device__ c;\n"
+    )
 
 
 def test_shared_variables_get_places_of_their_own():

@@ -44,8 +44,9 @@ class Finding:
     for another one) or a kind of KernelFault; ``message`` is a sentence without the place.
     ``place`` is the line at fault, ``other_place`` the one that it collides with.
     ``argument`` counts from 1; ``row`` and ``column`` are those of its matrix and may lie outside
-    of it. ``shared`` is the shared array's name (``dynamic shared memory`` has no other) and
-    ``index`` the element's in it. ``count`` is how often this happened.
+    of it. ``shared`` is the shared array's name (``dynamic shared memory`` has no other),
+    ``variable`` that of a ``__device__`` one, and ``index`` the element's in it. ``count`` is how
+    often this happened.
     """
 
     kind: str
@@ -60,6 +61,7 @@ class Finding:
     row: int | None = None
     column: int | None = None
     shared: str | None = None
+    variable: str | None = None
     index: tuple[int, ...] = ()
     count: int = 1
 
@@ -117,17 +119,19 @@ class Accesses:
 class Traffic:
     """Exact counts of one launch, the same in every run.
 
-    ``arguments`` maps the number of an argument, from 1, to what was done to its matrix.
+    ``arguments`` maps the number of an argument, from 1, to what was done to its matrix;
+    ``variables`` are those that the source declares with ``__device__``, outside of functions.
     ``barriers`` counts each barrier of a block once, whatever the number of threads.
     """
 
     arguments: dict[int, Accesses] = field(default_factory=dict)
     shared: Accesses = Accesses()
+    variables: Accesses = Accesses()
     barriers: int = 0
 
     @property
     def matrices(self) -> Accesses:
-        """Of all arguments together: the traffic with global memory."""
+        """Of all arguments together: the traffic with global memory that was given."""
         return sum(self.arguments.values(), Accesses())
 
 

@@ -80,6 +80,7 @@ class _Request(ctypes.Structure):
         ("finding_count", ctypes.c_uint32),
         ("lost_findings", ctypes.c_uint32),
         ("shared", _Counters),
+        ("variables", _Counters),
         ("barriers", ctypes.c_uint64),
         ("pc", ctypes.c_uint64),
     ]
@@ -127,6 +128,7 @@ def check_launch(
     traffic = Traffic(
         {number: checked[i].counters.accesses for i, (number, _) in enumerate(matrices)},
         request.shared.accesses,
+        request.variables.accesses,
         request.barriers,
     )
     return CheckReport(findings, traffic, fault, request.lost_findings)

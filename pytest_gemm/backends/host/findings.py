@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +16,10 @@ from pytest_gemm.errors import KernelFault
 from pytest_gemm.problem import ITEMSIZE
 
 _OWN_HEADERS = str(Path(__file__).parent / "cpp")
-_DYNAMIC, _STATIC, _WILD = -2, -3, -4
+_DYNAMIC, _STATIC, _WILD, _VARIABLE = -2, -3, -4, -5
+
+_ALIAS = re.compile(r"'[^']*' \(aka ('[^']*')\)")
+"""How clang names a type: by its alias first."""
 
 _KINDS = (
     "none",
@@ -71,6 +75,7 @@ class _Target:
     row: int | None = None
     column: int | None = None
     shared: str | None = None
+    variable: str | None = None
     index: tuple[int, ...] = ()
 
 
@@ -116,7 +121,8 @@ class FindingReader:
     def _read(self, raw: RawFinding) -> Finding:
         kind = _KINDS[raw.kind]
         if kind == "waiting":
-            kind = "block-wait" if raw.region >= 0 else "timeout"
+            is_global = raw.region >= 0 or raw.region == _VARIABLE
+            kind = "block-wait" if is_global else "timeout"
         target = self._target(raw)
         place = self.place(raw.pc)
         file = _text(raw.file)
@@ -134,6 +140,7 @@ class FindingReader:
             row=target.row,
             column=target.column,
             shared=target.shared,
+            variable=target.variable,
             index=target.index,
             count=raw.count,
         )
@@ -146,8 +153,8 @@ class FindingReader:
     def _target(self, raw: RawFinding) -> _Target:
         if raw.region >= 0:
             return self._element(raw)
-        if raw.region == _STATIC:
-            return _shared_element(raw)
+        if raw.region in (_STATIC, _VARIABLE):
+            return _array_element(raw)
         if raw.region == _DYNAMIC:
             index = raw.offset // 4
             where = _distance(raw.offset, self._shared_bytes)
@@ -174,7 +181,7 @@ class FindingReader:
         return _Target(f"{name}[{row}, {column}]", outside, number, row, column)
 
 
-def _shared_element(raw: RawFinding) -> _Target:
+def _array_element(raw: RawFinding) -> _Target:
     name = _text(raw.name)
     extents = [extent for extent in raw.extents if extent]
     total = raw.element_size
@@ -189,6 +196,8 @@ def _shared_element(raw: RawFinding) -> _Target:
     shown = name + "".join(f"[{i}]" for i in place)
     declared = name + "".join(f"[{extent}]" for extent in extents)
     outside = f"{_distance(raw.offset, total)} of {declared}"
+    if raw.region == _VARIABLE:
+        return _Target(shown, outside, variable=name, index=place)
     return _Target(shown, outside, shared=name, index=place)
 
 
@@ -203,7 +212,7 @@ def _sentence(finding: Finding, raw: RawFinding, target: _Target) -> str:
     kind = finding.kind
     who = f"thread {finding.thread} of block {finding.block}"
     verb = {0: "reads", 1: "writes"}.get(raw.is_write, "accesses")
-    text = _text(raw.text).strip()
+    text = _ALIAS.sub(r"\1", _text(raw.text).strip())
     a, b = raw.values
     if kind == "out-of-bounds":
         access = {0: "read", 1: "write"}.get(raw.is_write, "access")

@@ -38,6 +38,7 @@ class _Kernel(ctypes.Structure):
         ("parameters", ctypes.POINTER(_Parameter)),
         ("run_threads", ctypes.c_void_p),
         ("shared_variables", ctypes.c_void_p),
+        ("device_variables", ctypes.c_void_p),
     ]
 
 

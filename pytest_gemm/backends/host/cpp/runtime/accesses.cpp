@@ -128,33 +128,49 @@ bool is_ordered(Slot earlier, Slot now) {
     return earlier >= interval_begin && ((earlier ^ now) & thread_mask) && !is_ordered(earlier, now);
 }
 
-// ---- order between blocks: an atomic after a fence hands on what its block has done ------------
+// ---- order between blocks: an atomic after a fence hands on what its thread knows --------------
+
+// Of one block: what it did before its last barrier, and what one thread did after that. Where
+// more threads hand on in one interval, all that is done in it counts.
+struct Known {
+    Slot before;  // 0: nothing
+    Slot own;
+};
 
 constexpr std::uint32_t max_released = 64;
 struct Released {
     std::uintptr_t address;
-    std::uint8_t* blocks;  // a bit each
+    Known* blocks;  // one for each
 } released[max_released];
 std::uint32_t released_count;
-std::uint8_t* released_bits;
-std::uint8_t* acquired;
-std::size_t bitmap_bytes, released_memory;
+Known* released_knowledge;
+Known* acquired;
+std::size_t knowledge_size, released_memory;
 bool block_has_fenced;
+
+constexpr Slot own_mask = ~((Slot(1) << thread_shift) - 1);
+
+void learn(Known& known, const Known& other) {
+    if (other.before > known.before) known = other;
+    else if (other.before == known.before && other.before && other.own != known.own)
+        known.before += Slot(1) << interval_shift;
+}
 
 void hand_on(std::uintptr_t address) {
     for (std::uint32_t i = 0; i < released_count; ++i)
         if (released[i].address == address)
-            for (std::size_t b = 0; b < bitmap_bytes; ++b) acquired[b] |= released[i].blocks[b];
+            for (std::size_t b = 0; b < knowledge_size; ++b)
+                learn(acquired[b], released[i].blocks[b]);
     if (!block_has_fenced) return;
     std::uint32_t i = 0;
     while (i < released_count && released[i].address != address) ++i;
     if (i == max_released) return;
     if (i == released_count) {
-        released[i] = {address, released_bits + i * bitmap_bytes};
+        released[i] = {address, released_knowledge + i * knowledge_size};
         ++released_count;
     }
-    for (std::size_t b = 0; b < bitmap_bytes; ++b) released[i].blocks[b] |= acquired[b];
-    released[i].blocks[block_number / 8] |= std::uint8_t(1u << block_number % 8);
+    for (std::size_t b = 0; b < knowledge_size; ++b) learn(released[i].blocks[b], acquired[b]);
+    learn(released[i].blocks[block_number], {interval_begin, slot_at(image) & own_mask});
 }
 
 std::uint32_t block_of(Slot slot) {
@@ -168,8 +184,8 @@ std::uint32_t block_of(Slot slot) {
 
 bool is_foreign(Slot earlier) {
     if (!earlier || earlier >= block_begin) return false;
-    const std::uint32_t block = block_of(earlier);
-    return !(acquired[block / 8] >> block % 8 & 1);
+    const Known& known = acquired[block_of(earlier)];
+    return earlier >= known.before && (!known.before || (earlier & own_mask) != known.own);
 }
 
 // ---- findings --------------------------------------------------------------------------------
@@ -586,6 +602,12 @@ bool check_begin(const Kernel& kernel, CheckRequest& check_request) {
                                   static_region, request->shared, true);
         if (has_memory) regions[region_count - 1].variable = v;
     }
+    for (const SharedVariable* v = *kernel.device_variables; v; v = v->next) {
+        const auto data = reinterpret_cast<std::uintptr_t>(v->address);
+        has_memory &= add_tracked(data, data + v->size, data, v->size, variable_region,
+                                  request->variables, false);
+        if (has_memory) regions[region_count - 1].variable = v;
+    }
     std::uintptr_t begin, data, end;
     std::size_t bytes;
     shared_memory_range(begin, data, bytes, end);
@@ -617,16 +639,16 @@ bool check_begin(const Kernel& kernel, CheckRequest& check_request) {
     native_stack = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
 
     const std::size_t blocks = std::size_t(gridDim.x) * gridDim.y * gridDim.z;
-    bitmap_bytes = (blocks + 7) / 8;
-    released_memory = (max_released + 1) * bitmap_bytes;
-    block_memory = blocks * (sizeof(uint3) + sizeof(Slot));
+    knowledge_size = blocks;
+    released_memory = (max_released + 1) * blocks * sizeof(Known);
+    block_memory = (blocks * (sizeof(uint3) + sizeof(Slot)) + 15) / 16 * 16;
     void* memory = mmap(nullptr, block_memory + released_memory, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     has_memory &= memory != MAP_FAILED;
     block_starts = memory == MAP_FAILED ? nullptr : static_cast<Slot*>(memory);
     block_indices = reinterpret_cast<uint3*>(block_starts + blocks);
-    acquired = static_cast<std::uint8_t*>(memory) + block_memory;
-    released_bits = acquired + bitmap_bytes;
+    acquired = reinterpret_cast<Known*>(static_cast<char*>(memory) + block_memory);
+    released_knowledge = acquired + blocks;
 
     released_count = suspect_count = pending_count = probes_left = 0;
     has_probed = false;
@@ -657,7 +679,7 @@ void check_begin_block() {
     block_begin = interval_begin;
     block_starts[block_number] = block_begin;
     block_indices[block_number] = blockIdx;
-    std::memset(acquired, 0, bitmap_bytes);
+    if (released_count) std::memset(acquired, 0, knowledge_size * sizeof(Known));
     block_has_fenced = false;
 }
 

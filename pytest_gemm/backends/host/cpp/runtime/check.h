@@ -51,15 +51,21 @@ struct Finding {
     std::uint64_t pc, other_pc;  // within the kernel's library; 0 where not known
     uint3 block, thread, other_block, other_thread;
     std::int32_t line;                 // 0: the line of `pc`
-    std::uint32_t element_size;        // of a shared array
-    std::uint32_t extents[4];          // of a shared array; 0 ends them
+    std::uint32_t element_size;        // of an array
+    std::uint32_t extents[4];          // of an array; 0 ends them
     std::int64_t values[2];            // operands, or an index
     char text[128];                    // operation and type
-    char name[64];                     // of a shared variable
+    char name[64];                     // of a shared or a global variable
     char file[512];
 };
 
-enum : std::int32_t { no_region = -1, dynamic_region = -2, static_region = -3, wild_region = -4 };
+enum : std::int32_t {
+    no_region = -1,
+    dynamic_region = -2,
+    static_region = -3,
+    wild_region = -4,
+    variable_region = -5,
+};
 
 struct CheckRequest {
     CheckedMatrix* matrices;
@@ -70,7 +76,7 @@ struct CheckRequest {
     std::uint32_t allow_different_barriers;
     std::uint32_t finding_capacity, finding_count;
     std::uint32_t lost_findings;  // beyond the capacity
-    Counters shared;
+    Counters shared, variables;
     std::uint64_t barriers;
     std::uint64_t pc;  // where the program stood, of a launch that a signal ended
 };

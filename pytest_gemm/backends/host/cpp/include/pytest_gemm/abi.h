@@ -44,7 +44,7 @@ struct Parameter {
     std::uint32_t size;
 };
 
-// A __shared__ variable with static storage.
+// A __shared__ variable with static storage; in a build for checking also a __device__ one.
 struct SharedVariable {
     void* address;
     std::size_t size;
@@ -63,6 +63,7 @@ struct Kernel {
     // Runs threads one after another from `threadIdx` on, until the block is done or cooperative.
     void (*run_threads)(void** arguments);
     SharedVariable* const* shared_variables;
+    SharedVariable* const* device_variables;  // in a build for checking
 };
 
 enum class Fault : std::int32_t {

@@ -30,19 +30,22 @@ constexpr std::uint32_t element_size() {
     return sizeof(std::remove_all_extents_t<T>);
 }
 
+template <class T>
+SharedVariable describe_variable(T& variable, const char* name, std::size_t red_zone) {
+    return {const_cast<void*>(static_cast<const volatile void*>(&variable)),
+            sizeof(T),
+            nullptr,
+            name,
+            element_size<T>(),
+            {std::uint32_t(std::extent_v<T, 0>), std::uint32_t(std::extent_v<T, 1>),
+             std::uint32_t(std::extent_v<T, 2>), std::uint32_t(std::extent_v<T, 3>)},
+            red_zone};
+}
+
 template <auto* Declared, std::size_t alignment>
 bool enlist_placed(const char* name) {
     using Place = Placed<Declared, alignment>;
-    using T = typename Place::T;
-    static SharedVariable entry{
-        const_cast<void*>(static_cast<const volatile void*>(&Place::storage.value)),
-        sizeof(T),
-        nullptr,
-        name,
-        element_size<T>(),
-        {std::uint32_t(std::extent_v<T, 0>), std::uint32_t(std::extent_v<T, 1>),
-         std::uint32_t(std::extent_v<T, 2>), std::uint32_t(std::extent_v<T, 3>)},
-        Place::red_zone};
+    static SharedVariable entry = describe_variable(Place::storage.value, name, Place::red_zone);
     return enlist(entry);
 }
 
@@ -72,6 +75,14 @@ bool EnlistPlaced<Declared, alignment, Name>::listed =
     [[maybe_unused]] static constexpr auto& name =                                            \
         ::pytest_gemm::Placed<&PYTEST_GEMM_DECLARED(name),                                    \
                               __alignof__(PYTEST_GEMM_DECLARED(name))>::storage.value;
+
+// Behind a __device__ variable's declaration.
+#define PYTEST_GEMM_DEVICE(name)                                                              \
+    [[maybe_unused]] static const bool pytest_gemm_listed_##name = [] {                       \
+        static ::pytest_gemm::SharedVariable entry =                                          \
+            ::pytest_gemm::describe_variable(name, #name, 0);                                 \
+        return ::pytest_gemm::enlist(entry, ::pytest_gemm::device_variables);                 \
+    }();
 
 // ---- accesses in functions of the C library, and by way of CUDA's -----------------------------
 

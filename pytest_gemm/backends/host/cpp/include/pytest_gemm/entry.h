@@ -12,10 +12,11 @@ namespace pytest_gemm {
 // ---- shared variables: listed when the library is loaded, so that they can be poisoned -------
 
 inline SharedVariable* shared_variables = nullptr;
+inline SharedVariable* device_variables = nullptr;
 
-inline bool enlist(SharedVariable& variable) {
-    variable.next = shared_variables;
-    shared_variables = &variable;
+inline bool enlist(SharedVariable& variable, SharedVariable*& list = shared_variables) {
+    variable.next = list;
+    list = &variable;
     return true;
 }
 
@@ -116,7 +117,8 @@ struct Entry<void(P...), function> {
 
     static constexpr Parameter parameters[sizeof...(P) + 1] = {
         describe<std::remove_reference_t<P>>()...};
-    static constexpr Kernel kernel = {sizeof...(P), parameters, run_threads, &shared_variables};
+    static constexpr Kernel kernel = {sizeof...(P), parameters, run_threads, &shared_variables,
+                                      &device_variables};
 };
 
 template <auto function>
