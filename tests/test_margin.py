@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -101,3 +102,13 @@ def test_a_calibration_survives_json() -> None:
 def test_refuses_numbers_that_no_calibration_gives(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="calibration"):
         Calibration.from_dict(calibration().to_dict() | wrong)
+
+
+def test_the_table_of_the_docs_is_the_codes() -> None:
+    text = (Path(__file__).parents[1] / "docs" / "verdict.md").read_text(encoding="utf-8")
+    named = {"host": "host (thread CPU time)", "cuda": "GPU (graph replays)"}
+
+    for kind, of in EXPECTED.items():
+        spreads = (f"{100 * s.sd:g} %, {s.df:g}" for s in (of.session, of.duet))
+        margin, gap, drift = (f"{100 * x:g} %" for x in (of.margin, of.gap, of.drift))
+        assert f"| {named[kind]} | {' | '.join((margin, gap, *spreads, drift))} |\n" in text

@@ -3,7 +3,8 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 
@@ -11,7 +12,7 @@ from pytest_gemm.baselines import Series, Session
 from pytest_gemm.duet import Duet, Finding, order_of
 from pytest_gemm.margin import EXPECTED
 from pytest_gemm.stats import Estimate
-from pytest_gemm.verdict import Verdict, held_against_anchor, judge, stored_spread
+from pytest_gemm.verdict import Outcome, Verdict, held_against_anchor, judge, stored_spread
 
 
 def estimate(median: float = 1e-3, n: int = 50, width: float = 0.002) -> Estimate:
@@ -497,3 +498,13 @@ def test_sessions_of_another_compiler_say_nothing_of_the_spread() -> None:
     mixed = [Series((*old, *series(1e-3, 1.0005e-3, 0.9995e-3).sessions))] * 5
 
     assert stored_spread(mixed, "cuda").sd < 0.003
+
+
+def test_the_docs_name_every_outcome_and_whether_it_fails() -> None:
+    text = (Path(__file__).parents[1] / "docs" / "verdict.md").read_text(encoding="utf-8")
+    words = {"yes": (True, True), "under `strict`": (False, True), "no": (False, False)}
+
+    for outcome in set(get_args(Outcome)) - {"ungated"}:
+        [row] = [line for line in text.splitlines() if line.startswith(f"| `{outcome}` |")][:1]
+        found = Verdict(outcome)
+        assert (found.fails(), found.fails(strict=True)) == words[row.split("|")[-2].strip()]
