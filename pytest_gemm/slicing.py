@@ -30,7 +30,7 @@ _HOST_HEADER = re.compile(
     r"|numeric|random|chrono|thread|mutex|shared_mutex|condition_variable|future|atomic"
     r"|filesystem|regex|locale|exception|stdexcept|system_error|iterator|valarray|any|optional"
     r"|variant|typeinfo|typeindex|format|csignal|ctime|cerrno|cstdarg|clocale|cctype"
-    r"|(?:time|unistd|getopt|omp|errno|signal|ctype|stdarg|strings|malloc|pthread|fcntl|dlfcn|mpi"
+    r"|(?:time|getopt|omp|errno|signal|ctype|stdarg|strings|malloc|pthread|fcntl|dlfcn|mpi"
     r"|windows|cblas|lapacke|\w+intrin|Python)\.h|sys/.*|mkl\w*\.h"
     r"|(?:cublas\w*|curand|cusparse\w*|cusolver\w*|cufft\w*|cudnn\w*|nccl|nvml|nvrtc|cupti\w*"
     r"|nvToolsExt\w*|cuda_profiler_api|cudaProfiler|cuda_gl_interop|helper_\w+)\.h|exception\.h"
@@ -50,6 +50,7 @@ _MIXED_HEADERS = tuple(
         (r"tuple", r"\btuple\w*|\bstd\s*::\s*(?:get|tie)\b"),
         (r"type_traits", rf"\b(?:{_TRAITS})\b"),
         (r"utility", r"\bstd\s*::\s*(?:\w*pair|move|forward|swap|exchange|declval|\w+_sequence)\b"),
+        (r"unistd\.h", r"\b_exit\b"),
         (r"cuda\.h", r"\b(?:CU[a-z_]|cu[A-Z])\w*"),
         (r"thrust/.*", r"\b(?:thrust\b|THRUST_)"),
         (r"cub/.*", r"\b(?:cub\b|CUB_)"),

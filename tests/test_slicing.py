@@ -65,6 +65,7 @@ STAYS = [
     "#if 0\nfoo({\n#endif",
     '#include <cuda_fp16.h>\n#include <mma.h>\n#include <stdio.h>\n#include "tile.cuh"',
     "#include <limits>\n__device__ float f() { return std::numeric_limits<float>::max(); }",
+    "#include <unistd.h>\n__device__ void f() { _exit(0); }",
     "#include <cub/cub.cuh>\n__device__ void f() { cub::WarpReduce<float>(); }",
     '// int main() {\n/* std::vector<int> v; */ __device__ const char s[] = "int main() {";',
 ]
