@@ -16,7 +16,8 @@ using ::abs; using ::fabs; using ::fma; using ::fmax; using ::fmin; using ::fmod
 using ::ceil; using ::floor; using ::round; using ::trunc; using ::rint;
 using ::sqrt; using ::cbrt; using ::exp; using ::exp2; using ::log; using ::log2; using ::pow;
 using ::sin; using ::cos; using ::tan; using ::tanh; using ::erf;
-using ::sqrtf; using ::fabsf; using ::fmaf; using ::fmaxf; using ::fminf; using ::expf; using ::logf;
+using ::sqrtf; using ::fabsf; using ::fmaf; using ::fmaxf; using ::fminf;
+using ::expf; using ::logf;
 using ::isnan; using ::isinf; using ::isfinite;
 }
 """
