@@ -239,6 +239,9 @@ def test_series_that_repeat_exactly_do_not_make_a_spread_of_nothing() -> None:
     found = shared_spread([(0.0, 4)] * 10, 0.001)
 
     assert 0.001 <= found.sd < 0.0015
+    mixed = shared_spread([(0.0, 4), (0.002, 4)] * 5, 0.001)
+    assert 0.001 < mixed.sd < 0.002
+    assert mixed.df > 10
 
 
 def test_what_is_shared_takes_two_series() -> None:

@@ -459,6 +459,25 @@ def test_a_slow_machine_is_no_drift_where_a_duet_decided() -> None:
     assert found.drift == pytest.approx(0)
 
 
+@pytest.mark.parametrize(
+    ("distance", "by_sessions", "by_duet"),
+    [(0.12, "same", "same"), (0.17, "same", "drifted"), (0.21, "drifted", "drifted")],
+)
+def test_drift_must_exceed_the_error_of_all_that_it_rests_on(
+    distance: float, by_sessions: str, by_duet: str
+) -> None:
+    """Beyond log(1.1) = 0.095: 0.093 for one new session, 0.059 for a duet with five stored."""
+    anchor, level = series(*[1e-3] * 3), 1e-3 * math.exp(distance)
+    now, stored = session(level), series(*[level] * 5)
+
+    for found, outcome in (
+        (verdict(now, stored), by_sessions),
+        (verdict(now, stored, finding=finding("same", 0.0)), by_duet),
+    ):
+        held = held_against_anchor(found, now, anchor, kind="host", benchmarks=21)
+        assert held.outcome == outcome
+
+
 def test_drift_hides_no_slowdown_and_no_gain_and_guesses_nothing() -> None:
     anchor = series(*[1e-3] * 3)
 
