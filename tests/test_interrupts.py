@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -126,20 +127,21 @@ class Run:
         wait_until(lambda: not self.left())
         return text
 
-    def left(self) -> list[str]:
+    def left(self) -> dict[int, str]:
         """The command lines of its processes, in whatever session or group they are."""
-        found = []
+        found = {}
         for path in Path("/proc").glob("[0-9]*/environ"):
             try:
                 if f"{MARK}={self.mark}".encode() in path.read_bytes().split(b"\0"):
-                    found.append(path.with_name("cmdline").read_text())
+                    found[int(path.parent.name)] = path.with_name("cmdline").read_text()
             except OSError:
                 continue
         return found
 
     def kill(self) -> None:
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
+        for pid in self.left():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self.process.communicate()
 
 
@@ -212,7 +214,7 @@ def test_ctrl_c_while_something_is_compiled(
     variables = {"PYTEST_GEMM_CXX": str(compiler), "PYTEST_GEMM_CACHE": str(folder / "cache")}
     run = start(*UPDATE, **variables)
     run.wait_for(moment)
-    wait_until(lambda: any("sleep" in command for command in run.left()))
+    wait_until(lambda: any("sleep" in command for command in run.left().values()))
     run.signal(signal.SIGINT, group=True)
     text = run.end()
     assert run.process.returncode == pytest.ExitCode.INTERRUPTED, text

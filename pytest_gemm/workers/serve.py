@@ -112,8 +112,8 @@ def _see_only(gpu: int) -> None:
 def _end_with(channel: Channel) -> None:
     """End the process and its children when pytest's end of the channel is gone.
 
-    The thread cannot run while a kernel keeps Python's lock; the system ends the process then, if
-    pytest was on this machine.
+    The thread cannot run while a kernel keeps Python's lock; the system ends the process then, as
+    soon as the thread that started it ends: pytest's, or that of the server one logged in to.
     """
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
