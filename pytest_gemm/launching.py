@@ -23,7 +23,7 @@ from pytest_gemm.errors import KernelFault
 from pytest_gemm.kernelspec import BUFFERS, Kernel
 from pytest_gemm.matrices import Operands
 from pytest_gemm.problem import Problem
-from pytest_gemm.timing import Place, TimeLaunches
+from pytest_gemm.timing import Place
 
 LEAST_PADDING, MOST_PADDING = 2**21, 2**23
 """Bytes that are left between one place and the next: a GPU maps memory in pages of 2 MiB."""
@@ -69,19 +69,28 @@ class Launcher:
 
 @contextmanager
 def placements(launcher: Launcher, problem: Problem, data: Operands, seed: int) -> Iterator[Place]:
+    """The launcher's times on operands at another place at each call: see ``workspaces``."""
+    with workspaces(launcher.backend, problem, data, seed) as elsewhere:
+        yield lambda: partial(launcher.time, elsewhere())
+
+
+@contextmanager
+def workspaces(
+    backend: Backend, problem: Problem, data: Operands, seed: int
+) -> Iterator[Callable[[], Workspace]]:
     """Operands at another place of the memory at each call, the same places in every run.
 
     Earlier places stay taken for a while, as an allocator likes to give again what was freed last.
     At the end all is freed.
     """
     random = Random(seed)
-    contents = Workspace(launcher.backend, problem)
+    contents = Workspace(backend, problem)
     contents.put(data)
     held: deque[tuple[int, ExitStack]] = deque()
 
     with ExitStack() as everything:
 
-        def place() -> TimeLaunches:
+        def elsewhere() -> Workspace:
             padding = ALIGNMENT * random.randint(
                 LEAST_PADDING // ALIGNMENT, MOST_PADDING // ALIGNMENT
             )
@@ -89,13 +98,13 @@ def placements(launcher: Launcher, problem: Problem, data: Operands, seed: int) 
             while held and nbytes + sum(taken for taken, _ in held) > MOST_HELD:
                 held.popleft()[1].close()
             memory = everything.enter_context(ExitStack())
-            memory.enter_context(_padding(launcher.backend, padding))
+            memory.enter_context(_padding(backend, padding))
             workspace = memory.enter_context(contents.elsewhere())
             workspace.upload()
             held.append((nbytes, memory))
-            return partial(launcher.time, workspace)
+            return workspace
 
-        yield place
+        yield elsewhere
 
 
 @contextmanager

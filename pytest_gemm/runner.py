@@ -9,6 +9,8 @@ from pytest_gemm.backends import open_watcher
 from pytest_gemm.backends.base import Backend
 from pytest_gemm.case import Case, Settings
 from pytest_gemm.checking import Checked, Checker
+from pytest_gemm.dueling import Part, Times, duet_times
+from pytest_gemm.duet import Round
 from pytest_gemm.errors import BackendError
 from pytest_gemm.pipeline import run_case
 from pytest_gemm.references import References
@@ -44,6 +46,10 @@ class Runner:
             return result
         fraction = self._references.fraction(case, result.estimate.median)
         return replace(result, counters={**result.counters, **fraction})
+
+    def duet(self, old: Part, new: Part, round_: Round, worker: int) -> Times:
+        """``dueling.duet_times`` here. Raises BackendError."""
+        return duet_times(old, new, self.backend, round_, worker=worker, reuse=self._reuse)
 
     def _check(self, case: Case) -> Checked:
         if case.settings.check == "off" or case.kernel.is_python:

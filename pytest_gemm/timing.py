@@ -82,14 +82,14 @@ def take_samples(
 
 
 def _sample(place: Place, plan: SamplingPlan, clock: Callable[[], float]) -> Samples:
-    launches = _warm_up(place(), plan, clock)
+    launches = warm_up(place(), plan, clock)
     seconds: list[float] = []
     spent, rounds, cap = 0.0, 0, plan.cap
     while rounds == 0 or spent < cap:
         time_launches = place()
-        _seconds(time_launches, launches)
+        seconds_per_launch(time_launches, launches)
         start = clock()
-        seconds += [_seconds(time_launches, launches) for _ in range(ROUND)]
+        seconds += [seconds_per_launch(time_launches, launches) for _ in range(ROUND)]
         spent += clock() - start
         rounds += 1
         if rounds == 1 and min(seconds) > LONG:
@@ -99,17 +99,21 @@ def _sample(place: Place, plan: SamplingPlan, clock: Callable[[], float]) -> Sam
     return Samples(tuple(seconds), launches, rounds)
 
 
-def _warm_up(time_launches: TimeLaunches, plan: SamplingPlan, clock: Callable[[], float]) -> int:
+def warm_up(
+    time_launches: TimeLaunches,
+    plan: SamplingPlan,
+    clock: Callable[[], float] = time.perf_counter,
+) -> int:
     """Launch until the clocks have settled, and return the launches of one sample."""
-    fastest = min(_seconds(time_launches, 1) for _ in range(2))
+    fastest = min(seconds_per_launch(time_launches, 1) for _ in range(2))
     launches = _launches(plan, fastest)
     start = clock()
     earlier = float("inf")
     while True:
         batch_start = clock()
-        batch = [_seconds(time_launches, launches)]
+        batch = [seconds_per_launch(time_launches, launches)]
         while clock() - batch_start < plan.warmup / 2:
-            batch.append(_seconds(time_launches, launches))
+            batch.append(seconds_per_launch(time_launches, launches))
         now = sorted(batch)[len(batch) // 2]
         elapsed = clock() - start
         is_falling = now < earlier * (1 - plan.precision)
@@ -123,7 +127,7 @@ def _launches(plan: SamplingPlan, seconds: float) -> int:
     return max(plan.least_launches, min(MOST_LAUNCHES, wanted))
 
 
-def _seconds(time_launches: TimeLaunches, launches: int) -> float:
+def seconds_per_launch(time_launches: TimeLaunches, launches: int) -> float:
     """Seconds per launch, if they can be true."""
     seconds = time_launches(launches)
     if not 0 < seconds < float("inf"):

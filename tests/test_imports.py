@@ -21,7 +21,7 @@ ORDER = [
     *("backends.base", "backends.choice", "backends.host", "backends.cuda", "backends"),
     *("device", "comparison", "regions", "causes", "diagnosis", "correctness", "timing"),
     *("launching", "overheads", "traffic", "checking"),
-    *("options", "case", "result", "reuse", "pipeline", "references", "runner"),
+    *("options", "case", "result", "reuse", "pipeline", "references", "dueling", "runner"),
     *("function", "workers.turns", "workers.output", "workers.serve", "workers.worker"),
     *("workers.pool", "workers"),
     *("executor", "record", "collection"),
