@@ -1,10 +1,11 @@
 """What a worker process does: it is told of cases, runs them, and answers with plain data.
 
-Every message is JSON text. To the worker: first ``Start``, then ``[case, function]`` for each
-case. From it: ``["progress", text]`` at any time, and ``["waiting", text]`` while another run has
-the device; first ``["ready", device, count]`` or ``["refused", text, busy]``; then, for each case,
-``["started"]`` when it has the device, and ``["result", result, stdout, stderr, lost]``,
-``["failed", text, stdout, stderr, lost]`` or ``["raised", traceback]``.
+Every message is JSON text. To the worker: first ``Start``, then ``["run", part]`` for each case
+and ``["duet", old, new, round, worker]`` for each part in a duet, where a part is a case and a
+function's name or null. From it: ``["progress", text]`` at any time, and ``["waiting", text]``
+while another run has the device; first ``["ready", device, count]`` or ``["refused", text,
+busy]``; then, each time, ``["started"]`` when it has the device, and ``["result", result or times,
+stdout, stderr, lost]``, ``["failed", text, stdout, stderr, lost]`` or ``["raised", traceback]``.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_gemm import backends
 from pytest_gemm.case import Case
+from pytest_gemm.dueling import Part
+from pytest_gemm.duet import Round
 from pytest_gemm.errors import BackendError, DeviceBusyError, GemmError
 from pytest_gemm.function import FunctionName
-from pytest_gemm.result import Result
 from pytest_gemm.runner import Runner
 from pytest_gemm.workers.output import Output
 from pytest_gemm.workers.turns import Hold, Turns
@@ -72,12 +74,11 @@ def serve(channel: Channel, outputs: Sequence[str]) -> None:
     tell("ready", asdict(runner.backend.device), runner.backend.count)
     answer: tuple[Any, ...]
     while True:
-        case, function = json.loads(channel.receive())
+        wanted = json.loads(channel.receive())
         try:
             with turns.turn():
                 tell("started")
-                result = _run(runner, Case.from_dict(case), function)
-            answer = ("result", result.to_dict())
+                answer = ("result", _work(runner, *wanted))
         except GemmError as error:
             answer = ("failed", str(error))
         except BaseException:
@@ -96,8 +97,17 @@ def _ready(start: Start, tell: Callable[..., None]) -> tuple[Runner, Turns]:
     return Runner(backend, progress), turns
 
 
-def _run(runner: Runner, case: Case, function: dict[str, str] | None) -> Result:
-    return runner.run(case, FunctionName(**function).load() if function else None)
+def _work(runner: Runner, what: str, *wanted: Any) -> Any:
+    """Run a case, or this worker's part of a duet; plain data."""
+    if what == "run":
+        part = _part(*wanted[0])
+        return runner.run(part.case, part.function).to_dict()
+    old, new, round_, worker = wanted
+    return runner.duet(_part(*old), _part(*new), Round(**round_), worker)
+
+
+def _part(case: dict[str, Any], function: dict[str, str] | None) -> Part:
+    return Part(Case.from_dict(case), FunctionName(**function).load() if function else None)
 
 
 def _see_only(gpu: int) -> None:

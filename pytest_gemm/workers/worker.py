@@ -21,6 +21,8 @@ from execnet.gateway_io import Popen2IOMaster
 from pytest_gemm import __version__
 from pytest_gemm.backends.base import Device
 from pytest_gemm.case import Case
+from pytest_gemm.dueling import Times
+from pytest_gemm.duet import Round
 from pytest_gemm.errors import BackendError, DeviceBusyError
 from pytest_gemm.function import FunctionName
 from pytest_gemm.result import Result
@@ -44,6 +46,10 @@ serve(channel, outputs)
 """
 
 _MISSING = re.compile(r"No module named '(?P<name>[\w.]+)'")
+
+
+Named = tuple[Case, FunctionName | None]
+"""A case, and the name of a Python kernel's function."""
 
 
 class Lost(Exception):
@@ -118,22 +124,31 @@ class Worker:
     def run(self, case: Case, function: FunctionName | None) -> Ran:
         """Run a case; what it did to the process is in the result. Raises BackendError."""
         try:
-            self._hand_over(case, function)
-            kind, *found = self._answer(self._timeout)
+            kind, answer, *printed = self._ask("run", _part(case, function))
         except Lost as lost:
             return Ran(self._failed(case, str(lost)), *self._printed())
-        if kind == "raised":
-            self._end()
-            raise RuntimeError(f"pytest-gemm failed in its worker:\n{found[0]}")
-        answer, stdout, stderr, broken = found
-        if broken:
-            self._end()
         result = self._failed(case, answer) if kind == "failed" else Result.from_dict(answer)
-        return Ran(result, stdout, stderr)
+        return Ran(result, *printed)
 
-    def _hand_over(self, case: Case, function: FunctionName | None) -> None:
-        """Give the case to a process: to a new one, where that of the last case is gone."""
-        message = [case.to_dict(), asdict(function) if function else None]
+    def duet(self, old: Named, new: Named, round_: Round, number: int) -> Times:
+        """This process' part of a duet, as worker ``number`` of the round.
+
+        Raises BackendError where it was lost, or one of the two kernels failed its checks.
+        """
+        try:
+            kind, answer, *_ = self._ask("duet", _part(*old), _part(*new), asdict(round_), number)
+        except Lost as lost:
+            raise BackendError(str(lost)) from lost
+        if kind == "failed":
+            raise BackendError(answer)
+        times: Times = answer
+        return times
+
+    def _ask(self, *message: Any) -> list[Any]:
+        """Hand work to the process: to a new one, where that of the last case is gone.
+
+        Raises BackendError, and Lost where the process ended meanwhile.
+        """
         self.ready()
         try:
             self._send(message)
@@ -141,6 +156,14 @@ class Worker:
             self._progress(f"between two cases, a worker was lost: {lost}; it is replaced")
             self.ready()
             self._send(message)
+        answer = self._answer(self._timeout)
+        if answer[0] == "raised":
+            self._end()
+            raise RuntimeError(f"pytest-gemm failed in its worker:\n{answer[1]}")
+        broken = answer.pop()
+        if broken:
+            self._end()
+        return answer
 
     def stop(self) -> None:
         """End the process, for good and from any thread, whatever it is doing."""
@@ -295,6 +318,10 @@ class Worker:
         assert self.device is not None
         about = {key: getattr(self.device, key) for key in ("kind", "name", "description")}
         return replace(result, device=about, environment=dict(self.device.environment))
+
+
+def _part(case: Case, function: FunctionName | None) -> list[Any]:
+    return [case.to_dict(), asdict(function) if function else None]
 
 
 def _ended(code: int, status: int) -> str:
