@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pytest_gemm.baselines import BaselineStore, Fact, Session, schema, source_hash, store
+from pytest_gemm.baselines import BaselineStore, Fact, Session, frame, schema, source_hash, store
 from pytest_gemm.baselines.files import safe_name, write_atomically
 from pytest_gemm.errors import BaselineError
 from pytest_gemm.stats import Estimate, summarize
@@ -129,29 +129,34 @@ def test_a_file_has_one_line_for_each_session_and_ends_with_a_newline(tmp_path: 
     assert lines[:4] == [
         "{",
         f'  "device": "{DEVICE}",',
-        '  "format": 1,',
+        '  "format": 2,',
         '  "kernel": "tiled",',
     ]
     assert [line.count('"date"') for line in lines[5:7]] == [1, 1]
-    assert text.endswith("  ]\n}\n")
-    assert list(json.loads(lines[6])) == sorted(json.loads(lines[6]))
+    assert text.endswith("    null\n  ]\n}\n")
+    assert json.loads(text)["sessions"][1] == json.loads(lines[6].removesuffix(","))
     facts = json.loads((tmp_path / "exact" / "tiled.json").read_text())["facts"]
-    assert [entry["benchmark"] for entry in facts] == [
+    assert [entry and entry["benchmark"] for entry in facts] == [
         "tiled-64x64x64-float32",
         "tiled-8x8x8-float32",
+        None,
     ]
 
 
-def test_storing_again_adds_one_line_at_the_top_and_changes_no_other(tmp_path: Path) -> None:
-    stored(tmp_path, session(1))
+def test_storing_again_adds_one_line_after_the_benchmarks_and_changes_no_other(
+    tmp_path: Path,
+) -> None:
+    other = session(1, benchmark="tiled-8x8x8-float32")
+    stored(tmp_path, session(1), other)
     path = tmp_path / DEVICE / "tiled.json"
     before = path.read_text().splitlines()
 
     stored(tmp_path, session(2))
 
     after = path.read_text().splitlines()
-    assert after[:5] + after[6:] == before
-    assert '"date": "2025-01-02' in after[5]
+    assert after[:6] + after[7:] == before
+    assert BENCHMARK in after[6]
+    assert '"date": "2025-01-02' in after[6]
 
 
 def test_variants_share_the_file_of_their_kernel(tmp_path: Path) -> None:
@@ -520,7 +525,7 @@ def test_a_flush_holds_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     baselines.append(session(), SOURCE)
     baselines.flush()
 
-    assert len(held) == 2
+    assert [path.suffix for path in held] == ["", ".cu", ".json"]
 
 
 def _store_days(root: str, days: list[int]) -> None:
@@ -553,14 +558,14 @@ def test_two_processes_lose_nothing(tmp_path: Path) -> None:
 def test_a_newer_format_is_one_sentence_and_left_alone(tmp_path: Path) -> None:
     stored(tmp_path, session(1))
     path = tmp_path / DEVICE / "tiled.json"
-    path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
+    path.write_text(path.read_text().replace('"format": 2', '"format": 3'))
     before = path.read_bytes()
     baselines = BaselineStore(tmp_path)
     baselines.append(session(2), SOURCE)
 
     (error,) = baselines.flush().refused
 
-    assert "its format is 2, newer than 1; upgrade pytest-gemm" in str(error)
+    assert "its format is 3, newer than 2; upgrade pytest-gemm" in str(error)
     assert path.read_bytes() == before
 
 
@@ -572,27 +577,28 @@ def test_an_older_format_is_migrated_step_by_step(
     path.write_text(path.read_text().replace('"seed"', '"sd"'))
 
     def rename(data: dict[str, Any]) -> dict[str, Any]:
-        entries = [{"seed": entry.pop("sd"), **entry} for entry in data["sessions"]]
-        return {**data, "sessions": entries}
+        for entry in data["sessions"][:-1]:
+            entry["setup"]["seed"] = entry["setup"].pop("sd")
+        return data
 
-    monkeypatch.setattr(schema, "FORMAT", 3)
-    monkeypatch.setattr(schema, "MIGRATIONS", {1: rename, 2: dict})
+    monkeypatch.setattr(frame, "FORMAT", 4)
+    monkeypatch.setattr(schema, "MIGRATIONS", {2: rename, 3: dict})
 
     baselines = stored(tmp_path, session(2))
 
     reference = baselines.reference(DEVICE, "tiled", BENCHMARK)
     assert reference is not None
     assert [s.seed for s in reference.sessions] == [0, 0]
-    assert '"format": 3' in path.read_text()
+    assert '"format": 4' in path.read_text()
 
 
 def test_a_format_without_a_migration_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored(tmp_path, session(1))
-    monkeypatch.setattr(schema, "FORMAT", 2)
+    monkeypatch.setattr(frame, "FORMAT", 3)
 
-    with pytest.raises(BaselineError, match="from format 1 to 2"):
+    with pytest.raises(BaselineError, match="from format 2 to 3"):
         BaselineStore(tmp_path).reference(DEVICE, "tiled", BENCHMARK)
 
 
@@ -675,8 +681,8 @@ def huge_number(rng: random.Random, content: bytes) -> bytes:
 
 
 def wrong_format(rng: random.Random, content: bytes) -> bytes:
-    version = rng.choice([b"0", b"-1", b"2", b"99", b"1.0", b'"1"', b"null", b"true", b"[]"])
-    return content.replace(b'"format": 1', b'"format": ' + version)
+    version = rng.choice([b"0", b"-1", b"1", b"3", b"99", b"1.0", b'"1"', b"null", b"true", b"[]"])
+    return content.replace(b'"format": 2', b'"format": ' + version)
 
 
 def nested(rng: random.Random, content: bytes) -> bytes:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,6 +24,22 @@ EPOCH_KEYS = (
 )
 """The parts of an environment that change what a kernel compiles to or how it is launched."""
 
+VARYING_KEYS = (
+    "canary_s",
+    "foreign_processes",
+    "foreign_utilisation",
+    "limited_by",
+    "load",
+    "memory_clock",
+    "power",
+    "power_cap",
+    "slowdown",
+    "sm_clock",
+    "temperature",
+    "utilisation",
+)
+"""The parts that differ from session to session. Only the layout of a stored line depends on it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Session:
@@ -33,6 +50,7 @@ class Session:
     kernel's source (empty where there is none to store); ``launch`` is how it is launched: entry,
     macros, grid, block, shared memory. ``environment`` is what may change on the same device;
     ``settings`` is what must not differ between sessions that are compared, beside seed and recipe.
+    ``anchor`` names the release that the session is pinned for.
     """
 
     device: str
@@ -48,12 +66,17 @@ class Session:
     environment: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     commit: str | None = None
+    anchor: str | None = None
 
     @property
     def program(self) -> str:
         """Names source and launch together: sessions of one program form a series."""
-        text = json.dumps([self.source, self.launch], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return program(self.source, self.launch)
+
+    @property
+    def epoch(self) -> str:
+        """Names all that makes times incomparable: method and settings, operands, toolchain."""
+        return _short_hash([self.seed, self.recipe, self.settings, epoch(self.environment)])
 
     @property
     def conditions(self) -> dict[str, Any]:
@@ -136,8 +159,50 @@ def source_bytes(source: str) -> bytes:
 
 
 def grouped(sessions: Iterable[Session]) -> tuple[Series, ...]:
-    """Sessions of one benchmark, newest first, as series; the series with the newest comes last."""
+    """Sessions of one benchmark, oldest first, as series; the series with the newest comes last."""
     programs: dict[str, list[Session]] = {}
-    for session in sessions:
+    for session in reversed(list(sessions)):
         programs.setdefault(session.program, []).append(session)
     return tuple(Series(tuple(reversed(group))) for group in reversed(programs.values()))
+
+
+def distinct(sessions: Iterable[Session]) -> list[Session]:
+    """Sessions of one benchmark, each once: merged branches may both hold one.
+
+    Where one branch pinned it, it is pinned.
+    """
+    kept: dict[str, list[Session]] = {}
+    for session in sessions:
+        same_date = kept.setdefault(session.date, [])
+        for i, other in enumerate(same_date):
+            if replace(session, anchor=other.anchor) == other:
+                same_date[i] = replace(other, anchor=other.anchor or session.anchor)
+                break
+        else:
+            same_date.append(session)
+    return [session for same_date in kept.values() for session in same_date]
+
+
+def newest(sessions: Sequence[Session], keep: int) -> list[Session]:
+    """What stays of one benchmark's sessions, oldest first: pruning that needs no question.
+
+    Of each series the last ``keep`` of each epoch, and whatever is pinned.
+    """
+    seen: Counter[tuple[str, str]] = Counter()
+    kept = []
+    for session in reversed(sessions):
+        key = session.program, session.epoch
+        seen[key] += 1
+        if seen[key] <= keep or session.anchor:
+            kept.append(session)
+    return kept[::-1]
+
+
+def program(source: str, launch: Mapping[str, Any]) -> str:
+    """``Session.program`` of what it is made of."""
+    return _short_hash([source, launch])
+
+
+def _short_hash(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

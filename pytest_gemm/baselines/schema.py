@@ -1,115 +1,148 @@
-"""The text of a baseline file: written so that diffs and merges read well, read with suspicion.
+"""What stands in a line of a stored file: a session or a fact, as text and as a record.
 
-``read_*`` raise ``UnusableError``, whose text says what is wrong in a phrase; only the store knows
-the path and makes the sentence.
+Raises ``UnusableError``, whose text is a phrase; only the store knows the path.
 """
 
 from __future__ import annotations
 
 import json
-import marshal
 import re
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from datetime import datetime
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from operator import le
+from typing import Any, NamedTuple
 
-from pytest_gemm.baselines.records import Fact, Session
+from pytest_gemm.baselines.checks import (
+    HUGE,
+    Check,
+    Json,
+    UnusableError,
+    a_count,
+    a_date,
+    a_deviation,
+    a_plain_object,
+    a_sha256,
+    a_text,
+    a_text_or_none,
+    a_time,
+    a_whole_number,
+    checked,
+    counters,
+    known_date,
+    known_text,
+    nine_deciles,
+    parsed,
+)
+from pytest_gemm.baselines.frame import Frame, Place, framed, parsed_entry, placed, unframed
+from pytest_gemm.baselines.records import EPOCH_KEYS, VARYING_KEYS, Fact, Session, program
 from pytest_gemm.stats import Estimate
 
-FORMAT = 1
-"""History. 1: first."""
-
-Json = dict[str, Any]
-Check = Callable[[Any], Any]
-"""Returns the value as it is kept, or raises UnusableError: "is -1, not ..."."""
-
-MIGRATIONS: dict[int, Callable[[Json], Json]] = {}
-"""From a format to the next: takes and returns a whole file, without its ``format``."""
-
 _DIGITS = 7
-_HUGE = 2**63
-_MOST_SHARED = 4096
-_shared: dict[bytes, Json] = {}
-_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?Z")
-_SHA256 = re.compile(r"(?:[0-9a-f]{64})?")
+_MACHINE_KEY, _SETUP_KEY = ', "machine": ', ', "setup": '
+_OPENING = '{"benchmark": "'
+_MEDIAN = re.compile(r'"date": "([^"]*)".*?"median": ([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?),')
+
+_decode = json.JSONDecoder().raw_decode
 
 
-class UnusableError(Exception):
-    """Why a file cannot be used. ``newer``: another version of pytest-gemm could."""
+class Line(NamedTuple):
+    """A session's line: its measurements, its machine and its setup, each as text.
 
-    def __init__(self, reason: str, *, newer: bool = False) -> None:
-        super().__init__(reason)
-        self.newer = newer
+    The last two are few texts that all lines share. ``setup`` is what must be equal before two
+    sessions are compared and form a series. ``place`` is the line's number, or how to name it.
+    """
+
+    benchmark: str
+    measured: str
+    machine: str
+    setup: str
+    place: Place
+
+    @property
+    def text(self) -> str:
+        return f"{self.measured[:-1]}{_MACHINE_KEY}{self.machine}{_SETUP_KEY}{self.setup}}}"
+
+    @property
+    def is_pinned(self) -> bool:
+        return '"anchor": null' not in self.measured
+
+    @property
+    def program(self) -> str:
+        """``Session.program``, or an empty text where the setup cannot be read."""
+        try:
+            return _setup(self.setup).program
+        except UnusableError:
+            return ""
+
+    def median(self) -> tuple[str, float]:
+        """Date and median alone (seconds). Raises UnusableError."""
+        found = _MEDIAN.search(self.measured)
+        if found is None:
+            raise UnusableError(f"{placed(self.place)} is no session")
+        return found[1], a_time(float(found[2]))
 
 
-def read_sessions(text: str) -> tuple[str, str, list[Session]]:
-    """Device, kernel, and the sessions in the file's order: newest first."""
-    data = _checked("the file", _loaded(text), _SESSION_FILE)
-    device, kernel = data["device"], data["kernel"]
-    sessions = [
-        _session(f"sessions[{i}]", entry, device, kernel)
-        for i, entry in enumerate(data["sessions"])
-    ]
-    return device, kernel, _distinct(sessions)
+class _Setup(NamedTuple):
+    launch: Json
+    recipe: str
+    seed: int
+    settings: Json
+    source: str
+    toolchain: Json
+    program: str
 
 
-def read_facts(text: str) -> tuple[str, dict[tuple[str, int, str], Fact]]:
-    """Kernel, and its facts by key."""
-    data = _checked("the file", _loaded(text), _FACT_FILE)
-    facts: dict[tuple[str, int, str], Fact] = {}
-    for i, entry in enumerate(data["facts"]):
-        fact = _fact(f"facts[{i}]", entry, data["kernel"])
-        if facts.setdefault(fact.key, fact) != fact:
-            raise UnusableError(f"facts[{i}] contradicts another fact of {fact.benchmark}")
-    return data["kernel"], facts
-
-
-def write_sessions(device: str, kernel: str, sessions: Iterable[Session]) -> str:
-    """One line for each session, in the order given (newest first)."""
-    header = {"device": device, "format": FORMAT, "kernel": kernel}
-    return _dump(header, "sessions", [session_line(session) for session in sessions])
-
-
-def write_facts(kernel: str, facts: Iterable[Fact]) -> str:
-    """One line for each fact, sorted."""
-    lines = [fact_line(fact) for fact in sorted(facts, key=lambda fact: fact.key)]
-    return _dump({"format": FORMAT, "kernel": kernel}, "facts", lines)
+# Writing
 
 
 def session_line(session: Session) -> str:
+    """The session's line. Raises TypeError or ValueError for what is not plain data."""
     estimate = session.estimate
-    return _line(
+    conditions, machine, toolchain = _environment_apart(session.environment)
+    return _dump(
         {
             "benchmark": session.benchmark,
-            "commit": session.commit,
             "date": session.date,
-            "deciles": [_rounded(value) for value in estimate.deciles],
-            "environment": session.environment,
-            "high": _rounded(estimate.high),
-            "launch": session.launch,
-            "launches": session.launches,
-            "low": _rounded(estimate.low),
-            "mad": _rounded(estimate.mad),
+            "anchor": session.anchor,
+            "commit": session.commit,
             "median": _rounded(estimate.median),
+            "low": _rounded(estimate.low),
+            "high": _rounded(estimate.high),
+            "mad": _rounded(estimate.mad),
             "n": estimate.n,
-            "recipe": session.recipe,
-            "seed": session.seed,
-            "settings": session.settings,
-            "source": session.source,
+            "launches": session.launches,
+            "deciles": [_rounded(value) for value in estimate.deciles],
+            "conditions": conditions,
+            "machine": machine,
+            "setup": {
+                "launch": session.launch,
+                "recipe": session.recipe,
+                "seed": session.seed,
+                "settings": session.settings,
+                "source": session.source,
+                "toolchain": toolchain,
+            },
         }
     )
 
 
+def write_sessions(device: str, kernel: str, lines: Iterable[str]) -> str:
+    return framed({"device": device, "kernel": kernel}, "sessions", lines)
+
+
+def write_facts(kernel: str, facts: Iterable[Fact]) -> str:
+    lines = [fact_line(fact) for fact in sorted(facts, key=lambda fact: fact.key)]
+    return framed({"kernel": kernel}, "facts", lines)
+
+
 def fact_line(fact: Fact) -> str:
-    return _line(
+    return _dump(
         {
             "benchmark": fact.benchmark,
-            "counters": fact.counters,
             "digest": fact.digest,
-            "recipe": fact.recipe,
             "seed": fact.seed,
+            "recipe": fact.recipe,
+            "counters": fact.counters,
         }
     )
 
@@ -117,35 +150,42 @@ def fact_line(fact: Fact) -> str:
 def checked_session(session: Session) -> Session:
     """The session as it will be read back. Raises UnusableError where it would not be."""
     names = {"device": session.device, "kernel": session.kernel}
-    _checked("session", names, {"device": _text, "kernel": _text})
-    return _session("session", _reread(session_line, session), session.device, session.kernel)
+    checked("session", names, {"device": a_text, "kernel": a_text})
+    line = split_line("session", _written(session_line, session))
+    return read_session(line, session.device, session.kernel)
 
 
 def checked_fact(fact: Fact) -> Fact:
     """The fact as it will be read back. Raises UnusableError where it would not be."""
-    _checked("fact", {"kernel": fact.kernel}, {"kernel": _text})
-    return _fact("fact", _reread(fact_line, fact), fact.kernel)
+    checked("fact", {"kernel": fact.kernel}, {"kernel": a_text})
+    return _fact("fact", parsed(_written(fact_line, fact)), fact.kernel)
 
 
-def _reread(line: Callable[[Any], str], record: Session | Fact) -> Any:
+def _written(line: Callable[[Any], str], record: Session | Fact) -> str:
     try:
-        return json.loads(line(record))
-    except (TypeError, ValueError, RecursionError) as error:
+        return line(record)
+    except (TypeError, ValueError, AttributeError, RecursionError) as error:
         raise UnusableError(f"it is not plain data ({error})") from None
 
 
-# Writing
+def _dump(entry: Mapping[str, Any], *, allow_nan: bool = False) -> str:
+    """One line; keys in the order given, inner ones sorted."""
+    fields = (
+        f"{json.dumps(key)}: {json.dumps(value, sort_keys=True, allow_nan=allow_nan)}"
+        for key, value in entry.items()
+    )
+    return f"{{{', '.join(fields)}}}"
 
 
-def _dump(header: Json, name: str, lines: Sequence[str]) -> str:
-    fields = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in header.items()]
-    body = ",\n".join(f"    {line}" for line in lines)
-    fields.append(f'  "{name}": [\n{body}\n  ]')
-    return "{\n" + ",\n".join(sorted(fields)) + "\n}\n"
-
-
-def _line(record: Mapping[str, Any]) -> str:
-    return json.dumps(record, sort_keys=True, allow_nan=False)
+def _environment_apart(environment: Mapping[str, Any]) -> tuple[Json, Json, Json]:
+    """What varies, what does not, and what opens an epoch."""
+    conditions: Json = {}
+    machine: Json = {}
+    toolchain: Json = {}
+    for key, value in environment.items():
+        part = toolchain if key in EPOCH_KEYS else conditions if key in VARYING_KEYS else machine
+        part[key] = value
+    return conditions, machine, toolchain
 
 
 def _rounded(seconds: float) -> float:
@@ -155,217 +195,224 @@ def _rounded(seconds: float) -> float:
 # Reading
 
 
-def _loaded(text: str) -> Json:
+def read_frame(text: str) -> Frame:
+    """A file of sessions with ``device`` and ``kernel``; its lines are still to be split."""
+    names: dict[str, Check] = {"device": a_text, "kernel": a_text}
+    return unframed(text, "sessions", names, MIGRATIONS, _session_text)
+
+
+def split_line(place: Place, text: str) -> Line:
+    """A session's line, hardly checked: most lines of a store are never asked for."""
+    measured, has_machine, rest = text.partition(_MACHINE_KEY)
+    machine, has_setup, setup = rest.partition(_SETUP_KEY)
+    if not (has_machine and has_setup and text.startswith(_OPENING)):
+        text = _session_text(placed(place), parsed_entry(place, text))
+        measured, _, rest = text.partition(_MACHINE_KEY)
+        machine, _, setup = rest.partition(_SETUP_KEY)
     try:
-        data = json.loads(text, object_pairs_hook=_unique_keys)
-    except json.JSONDecodeError as error:
-        raise UnusableError(f"it is not JSON ({error.msg} in line {error.lineno})") from None
-    except (ValueError, RecursionError) as error:
-        raise UnusableError(f"it is not JSON ({error})") from None
-    if not isinstance(data, dict):
-        raise UnusableError("it is not a JSON object")
-    return _migrated(data)
+        benchmark, _ = _decode(text, len(_OPENING) - 1)
+        return Line(known_text(benchmark), measured + "}", machine, setup[:-1], place)
+    except (ValueError, UnusableError):
+        raise UnusableError(f"{placed(place)} names no benchmark") from None
 
 
-def _migrated(data: Json) -> Json:
-    version = data.pop("format", None)
-    if type(version) is not int or version < 1:
-        raise UnusableError(f"its format is {_shown(version)}, which is not a version")
-    if version > FORMAT:
-        raise UnusableError(f"its format is {_shown(version)}, newer than {FORMAT}", newer=True)
-    for step in range(version, FORMAT):
-        try:
-            data = MIGRATIONS[step](data)
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError):
-            raise UnusableError(f"it cannot be brought from format {step} to {step + 1}") from None
-    return data
+def read_session(line: Line, device: str, kernel: str) -> Session:
+    """The session of a line, checked."""
+    found = _read_quickly(line)
+    if found is None:
+        where = placed(line.place)
+        measured = checked(where, parsed_entry(line.place, line.text), _SESSION)
+        if not measured["low"] <= measured["median"] <= measured["high"]:
+            raise UnusableError(f"{where}: median does not lie between low and high")
+        machine = measured["machine"]
+        setup = _checked_setup(f"{where}.setup", measured["setup"])
+    else:
+        measured, machine, setup = found
+    return Session(
+        device,
+        kernel,
+        measured["benchmark"],
+        measured["date"],
+        Estimate(
+            measured["n"],
+            measured["median"],
+            measured["low"],
+            measured["high"],
+            measured["mad"],
+            tuple(measured["deciles"]),
+        ),
+        measured["launches"],
+        setup.seed,
+        setup.recipe,
+        setup.source,
+        setup.launch,
+        {**measured["conditions"], **machine, **setup.toolchain},
+        setup.settings,
+        measured["commit"],
+        measured["anchor"],
+    )
 
 
-def _unique_keys(pairs: list[tuple[str, Any]]) -> Json:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key stands twice in one object")
-    return found
+def _read_quickly(line: Line) -> tuple[Json, Json, _Setup] | None:
+    """What all is well with, as nearly always; None leaves it to the checks by name.
+
+    It must not accept what they refuse. A line is an object because its three parts are.
+    """
+    text = line.measured
+    try:
+        found, end = _decode(text)
+        benchmark, date, deciles = found["benchmark"], found["date"], found["deciles"]
+        conditions, median, n = found["conditions"], found["median"], found["n"]
+        machine, setup = _machine(line.machine), _setup(line.setup)
+        times = [found["low"], found["high"], found["mad"], median, *deciles]
+        good = (
+            end == len(text)
+            and found.keys() == _MEASURED.keys()
+            and known_text(benchmark) is not None
+            and known_date(date) is not None
+            and type(conditions) is dict
+            and all(map(known_text, conditions))
+            and all(known_text(found[key]) for key in _NULLABLE if found[key] is not None)
+            and type(deciles) is list
+            and len(deciles) == 9
+            and {*map(type, times)} == {float}
+            and {type(n), type(found["launches"])} == {int}
+            and 0 < found["low"] <= median <= found["high"] < HUGE
+            and 0 <= found["mad"] < HUGE
+            and 1 <= n < HUGE
+            and 1 <= found["launches"] < HUGE
+            and deciles[0] > 0
+            and deciles[8] < HUGE
+            and all(map(le, deciles, deciles[1:]))
+        )
+    except (KeyError, TypeError, ValueError, RecursionError, UnusableError):
+        return None
+    # A key's colon stands outside of texts: with no more colons, no key stands twice.
+    colons = len(found) + len(conditions) + benchmark.count(":") + date.count(":") if good else 0
+    for value in conditions.values() if good else ():
+        kind = type(value)
+        if kind is float or kind is int:
+            good = good and -HUGE < value < HUGE
+        elif kind is str:
+            colons += value.count(":")
+        elif kind is not bool and value is not None:
+            return None
+    if not good or "\\" in text or text.count(":") != colons:
+        return None
+    return found, machine, setup
 
 
-def _session(where: str, data: Any, device: str, kernel: str) -> Session:
-    value = _checked(where, data, _SESSION)
-    estimate = Estimate(*(value.pop(key) for key in ("n", *_ESTIMATE)))
-    if not estimate.low <= estimate.median <= estimate.high:
-        raise UnusableError(f"{where}.median does not lie between low and high")
-    return Session(device=device, kernel=kernel, estimate=estimate, **value)
+@lru_cache(maxsize=4096)
+def _machine(text: str) -> Json:
+    return a_plain_object(parsed(text))
 
 
-def _distinct(sessions: Iterable[Session]) -> list[Session]:
-    """A union merge may keep a line twice."""
-    seen: dict[tuple[str, str], list[Session]] = {}
-    kept = []
-    for session in sessions:
-        same_time = seen.setdefault((session.date, session.benchmark), [])
-        if session not in same_time:
-            same_time.append(session)
-            kept.append(session)
-    return kept
+@lru_cache(maxsize=4096)
+def _setup(text: str) -> _Setup:
+    return _checked_setup("setup", parsed(text))
+
+
+def _checked_setup(where: str, data: Any) -> _Setup:
+    values = checked(where, data, _SETUP)
+    return _Setup(**values, program=program(values["source"], values["launch"]))
+
+
+def _session_text(where: str, entry: Json) -> str:
+    """An entry's text as ``session_line`` lays it out, whatever its values are."""
+    checked(where, entry, dict.fromkeys(_SESSION, _anything))
+    try:
+        return _dump({key: entry[key] for key in _SESSION}, allow_nan=True)
+    except (ValueError, RecursionError):
+        raise UnusableError(f"{where} is too deeply nested") from None
+
+
+def read_facts(text: str) -> tuple[str, dict[tuple[str, int, str], Fact]]:
+    """Kernel, and its facts by key."""
+    frame = unframed(text, "facts", {"kernel": a_text}, MIGRATIONS, _fact_text)
+    kernel = frame.names["kernel"]
+    facts: dict[tuple[str, int, str], Fact] = {}
+    places: dict[tuple[str, int, str], Place] = {}
+    for place, line in frame.entries:
+        fact = _fact(placed(place), parsed_entry(place, line), kernel)
+        first = places.setdefault(fact.key, place)
+        if facts.setdefault(fact.key, fact) != fact:
+            raise UnusableError(
+                f"{placed(first)} and {placed(place)} contradict each other on {fact.benchmark}: "
+                "two branches changed it, delete the line that is wrong"
+            )
+    return kernel, facts
 
 
 def _fact(where: str, data: Any, kernel: str) -> Fact:
-    return Fact(kernel, **_checked(where, data, _FACT))
+    return Fact(kernel, **checked(where, data, _FACT))
 
 
-def _checked(where: str, data: Any, checks: Mapping[str, Check]) -> Json:
-    """Every key that has a check, and no other, each with its value checked."""
-    if not isinstance(data, dict):
-        raise UnusableError(f"{where} is {_shown(data)}, not an object")
-    if data.keys() != checks.keys():
-        for key in sorted(checks.keys() - data.keys()):
-            raise UnusableError(f"{where} lacks {key!r}")
-        for key in sorted(data.keys() - checks.keys()):
-            raise UnusableError(f"{where} has the unknown key {_shown(key)}")
-    return {key: _field(where, key, data[key], check) for key, check in checks.items()}
-
-
-def _field(where: str, key: str, value: Any, check: Check) -> Any:
+def _fact_text(where: str, entry: Json) -> str:
     try:
-        return check(value)
-    except UnusableError as error:
-        raise UnusableError(f"{where}: {key} {error}") from None
+        return json.dumps(entry)
+    except (ValueError, RecursionError):
+        raise UnusableError(f"{where} is too deeply nested") from None
 
 
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise UnusableError(f"is {_shown(value)}, not a list")
+# Formats
+
+
+def _from_format_1(data: Json) -> Json:
+    """Sessions stood newest first, in any order of benchmarks, and had one level of keys."""
+    if "facts" in data:
+        return {**data, "facts": [*data["facts"], None]}
+    entries = [_of_format_1(entry) for entry in reversed(data["sessions"])]
+    entries.sort(key=lambda entry: str(entry["benchmark"]))
+    return {**data, "sessions": [*entries, None]}
+
+
+def _of_format_1(entry: Json) -> Json:
+    entry = {"anchor": None, **entry}
+    setup = {key: entry.pop(key) for key in _SETUP if key in entry}
+    conditions, machine, setup["toolchain"] = _environment_apart(entry.pop("environment"))
+    return {**entry, "conditions": conditions, "machine": machine, "setup": setup}
+
+
+MIGRATIONS: dict[int, Callable[[Json], Json]] = {1: _from_format_1}
+"""From a format to the next: takes and returns a whole file, without its ``format``."""
+
+
+def _anything(value: Any) -> Any:
     return value
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or not value or not value.isprintable():
-        raise UnusableError(f"is {_shown(value)}, not a printable text")
-    return sys.intern(value)
+_NULLABLE = ("anchor", "commit")
 
+_MEASURED: dict[str, Check] = {
+    "benchmark": a_text,
+    "date": a_date,
+    "anchor": a_text_or_none,
+    "commit": a_text_or_none,
+    "median": a_time,
+    "low": a_time,
+    "high": a_time,
+    "mad": a_deviation,
+    "n": a_count,
+    "launches": a_count,
+    "deciles": nine_deciles,
+    "conditions": a_plain_object,
+}
 
-def _optional_text(value: Any) -> str | None:
-    return None if value is None else _text(value)
+_SESSION: dict[str, Check] = {**_MEASURED, "machine": a_plain_object, "setup": _anything}
 
-
-def _date(value: Any) -> str:
-    if isinstance(value, str) and _DATE.fullmatch(value):
-        with suppress(ValueError):
-            datetime.fromisoformat(value)
-            return value
-    raise UnusableError(f"is {_shown(value)}, not a UTC date such as 2025-01-31T23:59:59Z")
-
-
-def _sha256(value: Any) -> str:
-    if not isinstance(value, str) or not _SHA256.fullmatch(value):
-        raise UnusableError(f"is {_shown(value)}, not a SHA-256")
-    return sys.intern(value)
-
-
-def _whole(value: Any) -> int:
-    if type(value) is not int or not abs(value) < _HUGE:
-        raise UnusableError(f"is {_shown(value)}, not a usable whole number")
-    return value
-
-
-def _count(value: Any) -> int:
-    if _whole(value) < 1:
-        raise UnusableError(f"is {_shown(value)}: a count is at least 1")
-    return int(value)
-
-
-def _number(value: Any) -> float:
-    if type(value) not in (int, float) or not abs(value) < _HUGE:
-        raise UnusableError(f"is {_shown(value)}, not a finite number")
-    return value  # type: ignore[no-any-return]
-
-
-def _deviation(value: Any) -> float:
-    seconds = float(_number(value))
-    if seconds < 0:
-        raise UnusableError(f"is {_shown(value)}: a deviation is not negative")
-    return seconds
-
-
-def _seconds(value: Any) -> float:
-    seconds = float(_number(value))
-    if seconds <= 0:
-        raise UnusableError(f"is {_shown(value)}: seconds are above 0")
-    return seconds
-
-
-def _deciles(value: Any) -> tuple[float, ...]:
-    seconds = tuple(_seconds(entry) for entry in _list(value))
-    if len(seconds) != 9 or list(seconds) != sorted(seconds):
-        raise UnusableError("is not nine rising numbers")
-    return seconds
-
-
-def _plain(value: Any, depth: int = 4) -> Any:
-    if value is None or isinstance(value, bool | str):
-        return value
-    if isinstance(value, list) and depth:
-        return [_plain(entry, depth - 1) for entry in value]
-    if isinstance(value, dict) and depth:
-        return {_text(key): _plain(value[key], depth - 1) for key in value}
-    return _number(value)
-
-
-def _mapping(value: Any) -> Json:
-    """Equal ones are checked once and shared: most sessions have the environment of others."""
-    if not isinstance(value, dict):
-        raise UnusableError(f"is {_shown(value)}, not an object")
-    try:
-        # Version 2 has no back references, so equal values (of equal types) have equal bytes.
-        content = marshal.dumps(value, 2)
-    except ValueError:
-        raise UnusableError("is too deeply nested") from None
-    if content not in _shared:
-        if len(_shared) >= _MOST_SHARED:
-            _shared.clear()
-        _shared[content] = {_text(key): _plain(value[key]) for key in value}
-    return _shared[content]
-
-
-def _counters(value: Any) -> dict[str, float]:
-    return {key: _number(count) for key, count in _mapping(value).items()}
-
-
-def _shown(value: Any) -> str:
-    """A short rendering on one line, of anything."""
-    if type(value) is int and abs(value) >= _HUGE:
-        return "a huge number"
-    text = ascii(value) if isinstance(value, str | int | float | None) else type(value).__name__
-    return text if len(text) <= 40 else f"{text[:36]}..."
-
-
-_ESTIMATE = ("median", "low", "high", "mad", "deciles")
-
-_SESSION: dict[str, Check] = {
-    "benchmark": _text,
-    "commit": _optional_text,
-    "date": _date,
-    "deciles": _deciles,
-    "environment": _mapping,
-    "high": _seconds,
-    "launch": _mapping,
-    "launches": _count,
-    "low": _seconds,
-    "mad": _deviation,
-    "median": _seconds,
-    "n": _count,
-    "recipe": _text,
-    "seed": _whole,
-    "settings": _mapping,
-    "source": _sha256,
+_SETUP: dict[str, Check] = {
+    "launch": a_plain_object,
+    "recipe": a_text,
+    "seed": a_whole_number,
+    "settings": a_plain_object,
+    "source": a_sha256,
+    "toolchain": a_plain_object,
 }
 
 _FACT: dict[str, Check] = {
-    "benchmark": _text,
-    "counters": _counters,
-    "digest": _text,
-    "recipe": _text,
-    "seed": _whole,
+    "benchmark": a_text,
+    "digest": a_text,
+    "seed": a_whole_number,
+    "recipe": a_text,
+    "counters": counters,
 }
-
-_SESSION_FILE: dict[str, Check] = {"device": _text, "kernel": _text, "sessions": _list}
-_FACT_FILE: dict[str, Check] = {"facts": _list, "kernel": _text}

@@ -3,44 +3,46 @@
 ::
 
     exact/<kernel>.json            what holds on every machine
-    <device>/<kernel>.json         sessions, newest first
+    <device>/<kernel>.json         sessions: of each benchmark, oldest first
     sources/<sha256>.cu or .py     the sources that were measured
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
 from pytest_gemm.baselines import schema
+from pytest_gemm.baselines.checks import UnusableError
 from pytest_gemm.baselines.files import locked, safe_name, write_atomically
 from pytest_gemm.baselines.records import (
     Fact,
     Series,
     Session,
+    distinct,
     family,
-    grouped,
+    newest,
     source_bytes,
     source_hash,
 )
+from pytest_gemm.baselines.session_file import SESSIONS_KEPT, SessionFile
 from pytest_gemm.errors import BaselineError
-
-SESSIONS_KEPT = 20
-"""The newest sessions of a series that stay in its file."""
 
 EXACT, SOURCES = "exact", "sources"
 SUFFIXES = (".cu", ".py")
 
 GIT_ATTRIBUTES = """\
-# Sessions that two branches added are both kept; a source must keep its bytes.
+# Lines that two branches added are both kept; a source must keep its bytes.
 *.json merge=union
-exact/*.json !merge
 sources/* -text
 """
+
+
+Change = Callable[[Mapping[str, list[Session]]], Mapping[str, Sequence[Session]]]
+"""Takes a kernel's sessions by benchmark; returns those of the benchmarks that change."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class BaselineStore:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._queue = _Queue()
-        self._sessions: dict[Path, dict[str, list[Session]]] = {}
+        self._files: dict[Path, SessionFile | None] = {}
         self._facts: dict[Path, dict[tuple[str, int, str], Fact]] = {}
         self._benchmarks: dict[str, tuple[str, ...]] = {}
 
@@ -89,8 +91,8 @@ class BaselineStore:
 
     def series(self, device: str, kernel: str, benchmark: str) -> tuple[Series, ...]:
         """Every series of a benchmark; the one that was added to last comes last."""
-        by_benchmark = self._device_sessions(self._device_path(device, kernel), device)
-        return grouped(by_benchmark.get(benchmark, ()))
+        with self._opened(device, kernel) as file:
+            return file.series(benchmark)
 
     def reference(self, device: str, kernel: str, benchmark: str) -> Series | None:
         """The series that a new run is compared with: the one that was added to last.
@@ -98,31 +100,56 @@ class BaselineStore:
         Whatever its program: a changed source must be compared with the source that was accepted,
         or the commit that made a kernel slower would pass as "new".
         """
-        found = self.series(device, kernel, benchmark)
-        return found[-1] if found else None
+        with self._opened(device, kernel) as file:
+            return file.reference(benchmark)
+
+    def anchor(self, device: str, kernel: str, benchmark: str) -> Series | None:
+        """The sessions pinned last, as ``baseline pin`` does for a release; None where none is."""
+        with self._opened(device, kernel) as file:
+            return file.anchor(benchmark)
+
+    def sessions(self, device: str, kernel: str) -> dict[str, list[Session]]:
+        """All that is stored of a kernel, by benchmark, oldest first."""
+        with self._opened(device, kernel) as file:
+            return {benchmark: file.sessions(benchmark) for benchmark in file.benchmarks}
 
     def benchmarks(self, device: str) -> tuple[str, ...]:
         """The ids stored for a device, sorted; files that cannot be used are left out."""
         if device not in self._benchmarks:
-            found: set[str] = set()
-            for path in self._device_files(device):
-                with suppress(BaselineError):
-                    found.update(self._device_sessions(path, device))
-            self._benchmarks[device] = tuple(sorted(found))
+            found = (name for file in self._usable(device) for name in file.benchmarks)
+            self._benchmarks[device] = tuple(sorted(set(found)))
         return self._benchmarks[device]
+
+    def kernels(self, device: str) -> tuple[str, ...]:
+        """The kernels stored for a device, without parameters, sorted."""
+        return tuple(sorted(file.kernel for file in self._usable(device)))
+
+    def medians(self, device: str) -> Iterator[tuple[float, ...]]:
+        """Of every benchmark stored for a device, the medians that say how much sessions scatter.
+
+        Those of the reference's sessions that share the newest one's epoch and conditions, in
+        seconds, oldest first. They are read without the rest of their lines; what cannot be read
+        is left out.
+        """
+        for file in self._usable(device):
+            for benchmark in file.benchmarks:
+                with suppress(UnusableError):
+                    yield file.medians(benchmark)
 
     def unreadable(self, device: str) -> tuple[BaselineError, ...]:
         """One error for each of the device's files that cannot be used."""
         errors = []
         for path in self._device_files(device):
             try:
-                self._device_sessions(path, device)
+                with _explained(path):
+                    if file := self._file(path, device):
+                        file.check()
             except BaselineError as error:
                 errors.append(error)
         return tuple(errors)
 
-    def devices(self, kind: str) -> tuple[str, ...]:
-        """The stored devices of a kind (``host`` or ``cuda``), sorted.
+    def devices(self, kind: str = "") -> tuple[str, ...]:
+        """The stored devices of a kind (``host`` or ``cuda``) or of any, sorted.
 
         A host's name begins with ``host-``, a GPU's does not.
         """
@@ -130,7 +157,7 @@ class BaselineStore:
             folder.name
             for folder in _listed(self.root)
             if folder.name not in (EXACT, SOURCES)
-            and folder.name.startswith("host-") == (kind == "host")
+            and kind in ("", "host" if folder.name.startswith("host-") else "cuda")
             and any(path.suffix == ".json" for path in _listed(folder))
         )
 
@@ -160,7 +187,7 @@ class BaselineStore:
             raise ValueError("session.source is not the hash of the source")
         try:
             checked = schema.checked_session(session)
-        except schema.UnusableError as error:
+        except UnusableError as error:
             raise ValueError(str(error)) from None
         self._queue.sessions.append(replace(checked, kernel=family(checked.kernel)))
         if source is not None:
@@ -170,7 +197,7 @@ class BaselineStore:
         """Queue a fact; it replaces the stored one. Raises ValueError as ``append``."""
         try:
             checked = schema.checked_fact(fact)
-        except schema.UnusableError as error:
+        except UnusableError as error:
             raise ValueError(str(error)) from None
         self._queue.facts.append(replace(checked, kernel=family(checked.kernel)))
 
@@ -184,27 +211,53 @@ class BaselineStore:
         if not (queue.sessions or queue.facts):
             return Flushed((), ())
         try:
-            self._create()
+            self.root.mkdir(parents=True, exist_ok=True)
             with locked(self.root):
+                attributes = self.root / ".gitattributes"
+                if not attributes.exists():
+                    write_atomically(attributes, GIT_ATTRIBUTES.encode())
                 return self._write()
         except OSError as error:
-            raise BaselineError(
-                f"{self.root}: cannot be used as the folder of baselines ({error.strerror}): "
-                "name another one with the ini key gemm_baselines"
-            ) from None
+            raise self._unusable(error) from None
+
+    def edit(self, device: str, kernel: str, change: Change) -> Path | None:
+        """Let ``change`` choose other sessions for a kernel's benchmarks, and write its file.
+
+        ``change`` takes all sessions by benchmark and returns those of the benchmarks to change;
+        a file without sessions is deleted. Returns the file, or None where nothing changed.
+        Raises BaselineError.
+        """
+        path = self._device_path(device, kernel)
+        try:
+            with locked(self.root):
+                self._forget()
+                before = self.sessions(device, kernel)
+                changes = {k: v for k, v in change(before).items() if v != before.get(k)}
+                if not changes:
+                    return None
+                with self._opened(device, kernel) as file:
+                    text = file.changed(changes)
+                self._forget()
+                return _save(path, text.encode()) if text else _delete(path)
+        except OSError as error:
+            raise self._unusable(error) from None
 
     # How
 
-    def _create(self) -> None:
-        if not self.root.is_dir():
-            self.root.mkdir(parents=True, exist_ok=True)
-            write_atomically(self.root / ".gitattributes", GIT_ATTRIBUTES.encode())
+    def _unusable(self, error: OSError) -> BaselineError:
+        return BaselineError(
+            f"{self.root}: cannot be used as the folder of baselines ({error.strerror}): "
+            "name another one with the ini key gemm_baselines"
+        )
+
+    def _forget(self) -> None:
+        self._files.clear()
+        self._facts.clear()
+        self._benchmarks.clear()
 
     def _write(self) -> Flushed:
         queue, self._queue = self._queue, _Queue()
-        self._sessions.clear()
-        self._facts.clear()
-        self._benchmarks.clear()
+        self._forget()
         written: list[Path] = []
         refused: list[BaselineError] = []
         for path, sessions in _grouped_by(queue.sessions, self._session_path).items():
@@ -225,16 +278,21 @@ class BaselineStore:
     def _write_sessions(
         self, path: Path, new: list[Session], sources: dict[str, tuple[str, bytes]]
     ) -> list[Path]:
-        device = new[0].device
-        stored = self._read_sessions(path, device)
+        device, kernel = new[0].device, new[0].kernel
+        with _explained(path):
+            file = self._file(path, device) or SessionFile(device, kernel)
+            file.check()
+            changes = {
+                benchmark: newest(distinct([*file.sessions(benchmark), *added]), SESSIONS_KEPT)
+                for benchmark, added in _grouped_by(new, lambda s: s.benchmark).items()
+            }
+        self._files.pop(path, None)
         # A session must never name a source that is not there.
         written = [
             self._write_source(sha256, *sources[sha256])
             for sha256 in sorted({session.source for session in new} - {""})
         ]
-        kept = _newest([*reversed(new), *stored])
-        text = schema.write_sessions(device, new[0].kernel, kept)
-        return [*filter(None, written), _save(path, text.encode())]
+        return [*filter(None, written), _save(path, file.changed(changes).encode())]
 
     def _write_source(self, sha256: str, suffix: str, content: bytes) -> Path | None:
         path = self.root / SOURCES / f"{sha256}{suffix}"
@@ -254,24 +312,34 @@ class BaselineStore:
             return []
         return [_save(path, schema.write_facts(kernel, facts.values()).encode())]
 
-    def _device_sessions(self, path: Path, device: str) -> dict[str, list[Session]]:
-        """By benchmark, newest first."""
-        if path not in self._sessions:
-            sessions = self._read_sessions(path, device)
-            self._sessions[path] = _grouped_by(sessions, lambda session: session.benchmark)
-        return self._sessions[path]
+    def _usable(self, device: str) -> Iterator[SessionFile]:
+        for path in self._device_files(device):
+            with suppress(BaselineError):
+                if file := self._file(path, device):
+                    yield file
 
-    def _read_sessions(self, path: Path, device: str) -> list[Session]:
+    @contextmanager
+    def _opened(self, device: str, kernel: str) -> Iterator[SessionFile]:
+        path = self._device_path(device, kernel)
+        with _explained(path):
+            yield self._file(path, device) or SessionFile(device, kernel)
+
+    def _file(self, path: Path, device: str) -> SessionFile | None:
+        if path not in self._files:
+            self._files[path] = self._read(path, device)
+        return self._files[path]
+
+    def _read(self, path: Path, device: str) -> SessionFile | None:
         text = _text(path)
         if text is None:
-            return []
+            return None
         with _explained(path):
-            stored_for, kernel, sessions = schema.read_sessions(text)
-            if stored_for != device:
-                raise schema.UnusableError(f"it was stored for {stored_for!a}, not for {device!a}")
-            if self._device_path(device, kernel) != path:
-                raise schema.UnusableError(f"it belongs to the kernel {kernel!a}")
-        return sessions
+            file = SessionFile.parse(text)
+            if file.device != device:
+                raise UnusableError(f"it was stored for {file.device!a}, not for {device!a}")
+            if self._device_path(device, file.kernel) != path:
+                raise UnusableError(f"it belongs to the kernel {file.kernel!a}")
+        return file
 
     def _read_facts(self, path: Path, kernel: str) -> dict[tuple[str, int, str], Fact]:
         text = _text(path)
@@ -280,7 +348,7 @@ class BaselineStore:
         with _explained(path):
             stored_for, facts = schema.read_facts(text)
             if stored_for != kernel:
-                raise schema.UnusableError(f"it belongs to the kernel {stored_for!a}")
+                raise UnusableError(f"it belongs to the kernel {stored_for!a}")
         return facts
 
     def _device_files(self, device: str) -> Iterator[Path]:
@@ -309,18 +377,6 @@ def _grouped_by(
     for record in records:
         groups.setdefault(key_of(record), []).append(record)
     return groups
-
-
-def _newest(sessions: Iterable[Session]) -> list[Session]:
-    """The first SESSIONS_KEPT of each series."""
-    seen: Counter[tuple[str, str]] = Counter()
-    kept = []
-    for session in sessions:
-        series = session.benchmark, session.program
-        seen[series] += 1
-        if seen[series] <= SESSIONS_KEPT:
-            kept.append(session)
-    return kept
 
 
 def _listed(folder: Path) -> list[Path]:
@@ -362,11 +418,19 @@ def _save(path: Path, content: bytes) -> Path:
     return path
 
 
+def _delete(path: Path) -> Path:
+    try:
+        path.unlink()
+    except OSError as error:
+        raise BaselineError(f"{path}: it cannot be deleted ({error.strerror})") from None
+    return path
+
+
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
     try:
         yield
-    except schema.UnusableError as error:
+    except UnusableError as error:
         upgrade = "upgrade pytest-gemm, or " if error.newer else ""
         raise BaselineError(f"{path}: {error}; {upgrade}{_way_out(path)}") from None
 

@@ -1,0 +1,117 @@
+"""One file of sessions: its lines by benchmark, read as they are asked for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from pytest_gemm.baselines.checks import UnusableError
+from pytest_gemm.baselines.records import Series, Session, distinct, grouped
+from pytest_gemm.baselines.schema import (
+    Line,
+    read_frame,
+    read_session,
+    session_line,
+    split_line,
+    write_sessions,
+)
+
+SESSIONS_KEPT = 20
+"""The newest sessions of a series, of one epoch, that stay in its file and are compared with."""
+
+
+class SessionFile:
+    """The sessions of one device and kernel.
+
+    Reading a benchmark checks its lines alone, so that damage stays where it is, and a store of
+    many sessions is read quickly; ``check`` reads all. Each raises UnusableError.
+    """
+
+    def __init__(self, device: str, kernel: str) -> None:
+        self.device = device
+        self.kernel = kernel
+        self._lines: dict[str, list[Line]] = {}
+
+    @classmethod
+    def parse(cls, text: str) -> SessionFile:
+        """Take a file's text apart. Raises UnusableError."""
+        frame = read_frame(text)
+        if not frame.entries:
+            raise UnusableError("it holds no session")
+        file = cls(frame.names["device"], frame.names["kernel"])
+        shared: dict[str, str] = {}
+        for place, entry in frame.entries:
+            line = split_line(place, entry)
+            # Few texts, each kept once.
+            machine = shared.setdefault(line.machine, line.machine)
+            setup = shared.setdefault(line.setup, line.setup)
+            line = Line(line.benchmark, line.measured, machine, setup, place)
+            file._lines.setdefault(line.benchmark, []).append(line)
+        return file
+
+    @property
+    def benchmarks(self) -> Iterable[str]:
+        return self._lines.keys()
+
+    def check(self) -> None:
+        """Read everything."""
+        for benchmark in self._lines:
+            self.sessions(benchmark)
+
+    def sessions(self, benchmark: str) -> list[Session]:
+        """Every session of a benchmark, oldest first."""
+        return self._read(self._lines.get(benchmark, ()))
+
+    def series(self, benchmark: str) -> tuple[Series, ...]:
+        """Every series of a benchmark; the one that was added to last comes last."""
+        return grouped(self._read(_recent(self._lines.get(benchmark, ()))))
+
+    def reference(self, benchmark: str) -> Series | None:
+        """The last series alone."""
+        lines = self._lines.get(benchmark)
+        if not lines:
+            return None
+        newest = lines[-1]
+        program = newest.program
+        alike = [x for x in lines if x.setup is newest.setup or x.program == program]
+        return Series(tuple(self._read(_recent(alike))))
+
+    def anchor(self, benchmark: str) -> Series | None:
+        """The sessions that were pinned last."""
+        pinned = self._read(line for line in self._lines.get(benchmark, ()) if line.is_pinned)
+        release = next((s.anchor for s in reversed(pinned) if s.anchor), None)
+        found = tuple(s for s in pinned if s.anchor == release)
+        return Series(found) if release else None
+
+    def medians(self, benchmark: str) -> tuple[float, ...]:
+        """Seconds, oldest first: the reference's sessions that share the newest one's epoch."""
+        lines = self._lines.get(benchmark, [])
+        alike = [line for line in lines[-SESSIONS_KEPT:] if line.setup is lines[-1].setup]
+        return tuple(median for _, median in dict.fromkeys(line.median() for line in alike))
+
+    def changed(self, sessions: Mapping[str, Sequence[Session]]) -> str:
+        """The file's text with other sessions for some benchmarks; empty where none is left.
+
+        The lines of the rest keep every byte.
+        """
+        lines: list[str] = []
+        for benchmark in sorted(self._lines.keys() | sessions.keys()):
+            if benchmark in sessions:
+                lines += map(session_line, sessions[benchmark])
+            else:
+                lines += dict.fromkeys(line.text for line in self._lines[benchmark])
+        return write_sessions(self.device, self.kernel, lines) if lines else ""
+
+    def _read(self, lines: Iterable[Line]) -> list[Session]:
+        return distinct(read_session(line, self.device, self.kernel) for line in lines)
+
+
+def _recent(lines: Sequence[Line]) -> list[Line]:
+    """Of each setup the last lines: a pinned session of long ago is no part of its series."""
+    seen: Counter[str] = Counter()
+    kept = []
+    for line in reversed(lines):
+        seen[line.setup] += 1
+        if seen[line.setup] <= SESSIONS_KEPT:
+            kept.append(line)
+    return kept[::-1]
