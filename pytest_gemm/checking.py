@@ -89,7 +89,7 @@ class Checker:
                     return Checked(failure)
             if failure := self._moved(kernel, problems[:1]):
                 return Checked(failure)
-            return Checked(traffic=self._traffic(kernel))
+            return self._counted(kernel)
         except CompileError as error:
             return Checked(unchecked=str(error).splitlines()[0])
 
@@ -120,29 +120,34 @@ class Checker:
     def _moved(self, kernel: Kernel, problems: Sequence[Problem]) -> str:
         """Whether C depends on the order in which threads run, where no access said why."""
         for problem in problems if kernel.deterministic else ():
-            (_, first), *others = [(o, self._result(kernel, problem, o)) for o in ORDERS]
-            for order, C in others:
-                different = np.argwhere(C.view(np.uint32) != first.view(np.uint32))
+            results: list[Float32] = []
+            for order in ORDERS:
+                with loaded(self._backend, problem, operands(problem, self._seed)) as workspace:
+                    report = self._launch(kernel, workspace, order)
+                    results.append(workspace.read())
+                if report.findings:
+                    return "\n".join(_told(kernel, problem, report.findings, report.more, ""))
+            for order, C in zip(ORDERS, results, strict=True):
+                different = np.argwhere(C.view(np.uint32) != results[0].view(np.uint32))
                 for i, j in different[:1]:
                     return (
                         f"{kernel.id} on {problem.id}: C depends on the order of the threads: "
-                        f"C[{i}, {j}] = {first[i, j]:.9g} in ascending order and {C[i, j]:.9g} in "
-                        f"{order.kind} order; set deterministic = false where that is meant"
+                        f"C[{i}, {j}] = {results[0][i, j]:.9g} in ascending order and "
+                        f"{C[i, j]:.9g} in {order.kind} order; set deterministic = false where "
+                        "that is meant"
                     )
         return ""
 
-    def _traffic(self, kernel: Kernel) -> Traffic:
+    def _counted(self, kernel: Kernel) -> Checked:
+        """The traffic of a launch on whole tiles, unless that shows a mistake."""
         problem = COUNTED[kernel.op]
         if kernel.skip_reason(problem):
-            return {}
+            return Checked()
         with loaded(self._backend, problem, operands(problem, self._seed)) as workspace:
             report = self._launch(kernel, workspace, ASCENDING)
-        return {} if report.findings else dict(_counts(report.traffic))
-
-    def _result(self, kernel: Kernel, problem: Problem, order: ThreadOrder) -> Float32:
-        with loaded(self._backend, problem, operands(problem, self._seed)) as workspace:
-            self._launch(kernel, workspace, order)
-            return workspace.read()
+        if report.findings:
+            return Checked("\n".join(_told(kernel, problem, report.findings, report.more, "")))
+        return Checked(traffic=dict(_counts(report.traffic)))
 
     def _launch(self, kernel: Kernel, workspace: Workspace, order: ThreadOrder) -> CheckReport:
         program = CudaProgram(*kernel.program_fields)

@@ -103,6 +103,49 @@ def test_a_result_that_depends_on_the_order_of_threads_is_named(
     assert checked.traffic["shared_atomics"] == 64 * 64 * 128
 
 
+LATE_MISTAKE = """
+// /// gemm
+// block = [64]
+// grid  = ["cdiv(N, 64)", "M"]
+// ///
+__device__ int turns;
+__global__ void late(const float* A, const float* B, float* C, int M, int N, int K)
+{{
+    const int j = blockIdx.x * blockDim.x + threadIdx.x;
+    if (j >= N)
+        return;
+    float sum = 0.0f;
+    for (int k = 0; k < K; ++k)
+        sum += A[blockIdx.y * K + k] * B[k * N + j];
+    const int turn = atomicAdd(&turns, 1);
+    if (turn == M * N - 1)
+        atomicExch(&turns, 0);
+    if ({condition} && A[M * K] > 2.0f)
+        sum = 0.0f;
+    C[blockIdx.y * N + j] = sum;
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("condition", "problem"),
+    [
+        # Larger than what the exact suite begins with.
+        ("K == 192", "64x128x192"),
+        # The thread that is the first in descending order.
+        ("turn == 0 && j == N - 1", "37x37x37"),
+    ],
+)
+def test_every_launch_is_watched(
+    host: HostBackend, tmp_path: Path, condition: str, problem: str
+) -> None:
+    source = LATE_MISTAKE.format(condition=condition)
+    (tmp_path / "late.cu").write_text(source)
+    line = source.splitlines().index(f"    if ({condition} && A[M * K] > 2.0f)") + 1
+    failure = checker(host).check(kernels(tmp_path)["late"]).failure
+    assert failure.startswith(f"late on {problem}: late.cu:{line}: out-of-bounds read of 4 bytes")
+
+
 def test_a_kernel_is_checked_once(host: HostBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     once = checker(host)
     kernel = kernels(ROOT / "kernels")["naive"]
