@@ -84,6 +84,11 @@ _DIRECTIVE = re.compile(r"^[ \t]*\#(?:\\\n|[^\n])*", re.MULTILINE)
 _LINE = re.compile(
     r'^[ \t]*#[ \t]*line[ \t]+(?P<number>[0-9]{1,10})\b(?:[ \t]*"(?P<file>[^"\n]*)")?', re.MULTILINE
 )
+_CONSTANTS = re.compile(
+    r"^[ \t]*\#[ \t]*define[ \t]+(?P<macro>\w+)[ \t]+(?P<text>\w+|\([^()\n]*\))[ \t]*$"
+    r"|\b(?:const|constexpr)\s+(?:\w+\s+)+(?P<declarators>\w+\s*=[^;{}]*);",
+    re.MULTILINE,
+)
 _SCOPE = re.compile(
     r"\bnamespace\b(?P<namespace>[^;{}()=]*)\{"
     r'|\bextern\s*"(?P<c>[^"]*)"\s*\{'
@@ -117,6 +122,24 @@ def _blank_lexeme(match: re.Match[str]) -> str:
 def identifiers(source: str) -> frozenset[str]:
     """Every word of the code, its preprocessor lines included."""
     return frozenset(re.findall(r"[^\W\d]\w*", strip(source)))
+
+
+@lru_cache(maxsize=256)
+def integer_constants(source: str) -> dict[str, str]:
+    """What ``const``, ``constexpr`` and ``#define`` give names, as texts in the file's order.
+
+    A name that is given different ones is left out, as is a macro of several words without
+    parentheses around them.
+    """
+    found: dict[str, set[str]] = {}
+    for match in _CONSTANTS.finditer(strip(source)):
+        if match["macro"]:
+            found.setdefault(match["macro"], set()).add(match["text"])
+            continue
+        for _, declarator in _split(match["declarators"]):
+            name, _, value = declarator.partition("=")
+            found.setdefault(name.strip(), set()).add(value.strip())
+    return {name: texts.pop() for name, texts in found.items() if len(texts) == 1}
 
 
 def locate(source: str, line: int) -> tuple[str, int]:

@@ -10,12 +10,20 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from itertools import product
 from math import prod
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
-from pytest_gemm.cuda_source import Parameter, identifiers, integer_range, kind_of
+from pytest_gemm.cuda_source import (
+    Parameter,
+    identifiers,
+    integer_constants,
+    integer_range,
+    kind_of,
+)
 from pytest_gemm.errors import ConfigError, SpecError
 from pytest_gemm.expressions import compile_expression
 from pytest_gemm.frontmatter import strip_front_matter
@@ -317,7 +325,7 @@ class Kernel(_Common):
             self.fail("block", f"a block of {sides} = {threads} threads exceeds {MAX_THREADS}")
         if block[2] > MAX_BLOCK[2]:
             self.fail("block", f"the block's z = {block[2]} exceeds {MAX_BLOCK[2]}")
-        bound = self._launch_bound(values)
+        bound = self._launch_bound
         if bound and threads > bound:
             self.fail("block", f"a block of {threads} threads exceeds __launch_bounds__({bound})")
         return block
@@ -335,13 +343,17 @@ class Kernel(_Common):
             self.fail("shared_mem", f"shared_mem = {size} bytes is not within 0..{MAX_SHARED_MEM}")
         return size
 
-    def _launch_bound(self, values: Mapping[str, int]) -> int:
+    @cached_property
+    def _launch_bound(self) -> int:
         """The most threads that the source promises, or 0 where only a compiler can tell."""
-        text = self.launch_bounds.partition(",")[0]
-        try:
-            return compile_expression(text).evaluate(values) if text else 0
-        except SpecError:
-            return 0
+        first = self.launch_bounds.partition(",")[0]
+        known = dict(self.params)  # as macros, they stand before the file's own constants
+        texts = {**integer_constants(self.source), "": first} if first else {}
+        for name, text in texts.items():
+            if name not in known:
+                with suppress(SpecError):
+                    known[name] = compile_expression(text.replace("/", "//")).evaluate(known)
+        return known.get("", 0)
 
 
 def macro_names(source: str, entry: str, params: Iterable[str]) -> frozenset[str]:

@@ -211,6 +211,32 @@ def test_integer_range(type_: str, bits: int, signed: bool) -> None:
     assert cuda_source.integer_range(type_) == (low, 2**bits - 1)
 
 
+def test_integer_constants() -> None:
+    source = """
+#define BM 64
+#  define BN (BM / 2)   // half
+#define SUM BM + BN
+#define SQUARE(x) ((x) * (x))
+constexpr int TM = 4, TN = min(TM, 8);
+static const unsigned int THREADS = BM * BN / (TM * TN);
+#ifdef WIDE
+constexpr int BK = 16;
+#else
+constexpr int BK = 8;
+#endif
+// constexpr int GONE = 1;
+__global__ void mm(const float* A, int M) { const int row = threadIdx.y; }
+"""
+    assert cuda_source.integer_constants(source) == {
+        "BM": "64",
+        "BN": "(BM / 2)",
+        "TM": "4",
+        "TN": "min(TM, 8)",
+        "THREADS": "BM * BN / (TM * TN)",
+        "row": "threadIdx.y",
+    }
+
+
 PIECES = ["__global__", "void", "f", "(", ")", "<", ">", "{", "}", "template", "int", ",", "=", ";"]
 PIECES += ['"', "'", "//", "/*", "*/", "\n", "\\", "namespace", 'extern "C"', "[", "]", "A", "*"]
 
@@ -224,3 +250,4 @@ def test_any_text_can_be_read(source: str) -> None:
     for function in find_kernels(source):
         assert 1 <= function.line <= lines
     cuda_source.template_names(source)
+    cuda_source.integer_constants(source)

@@ -381,6 +381,36 @@ def test_mistakes_between_keys_and_code(keys: str, code: str, line: int | None, 
         check(keys, code, ("k.cu", line), part)
 
 
+@pytest.mark.parametrize(
+    ("constants", "bounds", "bound"),
+    [
+        ("constexpr int R = 32 / 4, S = R;", "R * S - 1", 63),
+        ("#define HALF 32", "HALF", 32),
+        ("constexpr int N = 32;", "N, 2", 32),  # the file's N is not the problem's
+        ("constexpr int R = 8;", "R * R", 0),
+        ("#if WIDE\nconstexpr int R = 4;\n#else\nconstexpr int R = 8;\n#endif", "R * R", 0),
+        ("constexpr int R = side();", "R", 0),
+        ("", "sizeof(int)", 0),
+    ],
+)
+def test_launch_bounds_made_of_constants(constants: str, bounds: str, bound: int) -> None:
+    code = f"{constants}\n__global__ void __launch_bounds__({bounds}) mm(float* C) {{}}"
+    keys = "block = [8, 8]\ngrid = [1]"
+    if bound:
+        check(keys, code, ("k.cu", 2), f"a block of 64 threads exceeds __launch_bounds__({bound})")
+    else:
+        assert one(keys, code).launch(problem()).block == (8, 8, 1)
+
+
+def test_a_parameter_comes_before_the_file_s_constant_of_its_name() -> None:
+    code = (
+        "#ifndef SIDE\n#define SIDE 4\n#endif\n"
+        "__global__ void __launch_bounds__(SIDE * SIDE) mm(float* C) {}"
+    )
+    keys = "block = ['SIDE', 'SIDE']\ngrid = [1]\nparams.SIDE = 16"
+    assert one(keys, code).launch(problem()).block == (16, 16, 1)
+
+
 def test_launch_bounds_of_a_template_are_left_to_the_compiler() -> None:
     code = "template <int X2, int X1> __global__ void __launch_bounds__(X1) mm(float* C) {}"
     keys = "block = ['X2']\ngrid = [1]\nentry = 'mm<X1, X2>'\nparams.X1 = 1\nparams.X2 = 64"
