@@ -1,8 +1,15 @@
-"""Checks a declared kernel on one problem, for tests."""
+"""Checks a declared kernel on one problem, for tests.
+
+The tests run once for each kind of compiler that is installed, save ziglang, whose first build
+takes a minute; ``PYTEST_GEMM_TEST_COMPILER`` names another one and it alone, such as
+``python -m ziglang c++``.
+"""
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +20,14 @@ from pytest_gemm.backends.host import HostBackend
 from pytest_gemm.backends.host.check import ASCENDING, CheckReport, ThreadOrder
 from pytest_gemm.kernelspec import Kernel
 from pytest_gemm.problem import Problem
+from tests.host_kernels.harness import installed_compilers
+
+NAMED = os.environ.get("PYTEST_GEMM_TEST_COMPILER")
+COMPILERS = [
+    re.sub("^python ", f"{sys.executable} ", name)
+    for name in ([NAMED] if NAMED else installed_compilers())
+    if NAMED or "zig" not in name
+]
 
 Float32 = npt.NDArray[np.float32]
 

@@ -1,14 +1,8 @@
-"""Checking on the CPU: every fault at its line, and nothing said of kernels that are right.
-
-Once for each kind of compiler that is installed; ``PYTEST_GEMM_TEST_COMPILER`` names another one,
-such as ``python -m ziglang c++``.
-"""
+"""Checking on the CPU: every fault at its line, and nothing said of kernels that are right."""
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,16 +13,12 @@ from pytest_gemm.backends.host.check import ASCENDING, DESCENDING, ThreadOrder
 from pytest_gemm.kernelspec import Kernel
 from pytest_gemm.problem import Problem
 from pytest_gemm.registry import load_registry
-from tests.checking import check, marked_lines
-from tests.host_kernels.harness import installed_compilers
+from tests.checking import COMPILERS, check, marked_lines
 
 TESTS = Path(__file__).parent
 BROKEN = TESTS / "broken" / "check"
 CORRECT = TESTS / "correct"
 SHIPPED = TESTS.parent / "kernels"
-
-NAMED = os.environ.get("PYTEST_GEMM_TEST_COMPILER")
-COMPILERS = [NAMED] if NAMED else [name for name in installed_compilers() if "zig" not in name]
 
 ORDERS = [ASCENDING, DESCENDING, ThreadOrder("random", 1), ThreadOrder("random", 2)]
 
@@ -47,7 +37,7 @@ def problem_for(kernel: Kernel) -> Problem:
 
 @pytest.fixture(scope="module", params=COMPILERS)
 def backend(request: pytest.FixtureRequest) -> HostBackend:
-    return HostBackend(compiler=re.sub("^python ", f"{sys.executable} ", request.param))
+    return HostBackend(compiler=request.param)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -23,14 +24,13 @@ from pytest_gemm.backends.host.check import (
 from pytest_gemm.backends.host.debug_lines import DebugLines
 from pytest_gemm.backends.host.red_zones import with_red_zones
 from pytest_gemm.errors import BackendError, CompileError
-from tests.host_kernels.harness import GOOD, Host, installed_compilers, still_works, zeros
-
-COMPILERS = [name for name in installed_compilers() if "zig" not in name]
+from tests.checking import COMPILERS
+from tests.host_kernels.harness import GOOD, Host, still_works, zeros
 
 
 @pytest.fixture(scope="module", params=COMPILERS)
-def host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Host:
-    return Host(tmp_path_factory.mktemp("cache"), request.param)
+def host(request: pytest.FixtureRequest) -> Host:
+    return Host(Path(os.environ["PYTEST_GEMM_CACHE"]), request.param)
 
 
 def checked(
@@ -247,6 +247,30 @@ def test_a_fence_orders_what_its_own_thread_or_a_barrier_put_before_it(host):
     assert (race.kind, race.line, race.other_line, race.variable) == ("race", 12, 6, "partial")
     assert race.thread != (0, 0, 0)
     assert race.index == (0, race.thread[0])
+
+
+LOCK = """
+__global__ void k(float* C, float* lock) {
+    __shared__ float sum;
+    if (threadIdx.x == 0) sum = 0;
+    __syncthreads();
+    while (atomicCAS((int*)lock, 0, 1) != 0) {}
+    FENCE
+    sum += threadIdx.x;
+    FENCE
+    atomicExch((int*)lock, 0);
+    __syncthreads();
+    C[threadIdx.x] = sum;
+}"""
+
+
+def test_a_lock_orders_threads_where_it_has_fences(host):
+    C = zeros(1, 8)
+    source = LOCK.replace("FENCE", "__threadfence_block();")
+    assert not checked(host, source, [C, zeros(1, 1)], block=(8, 1, 1)).findings
+    assert (C == 28).all()
+    report = checked(host, LOCK.replace("FENCE", ""), [C, zeros(1, 1)], block=(8, 1, 1))
+    assert [(f.kind, f.line, f.other_line) for f in report.findings] == [("race", 8, 8)]
 
 
 def test_without_the_fence_they_race(host):
@@ -504,14 +528,11 @@ def test_a_check_leaves_the_fast_mode_as_it_is():
         import numpy as np
         from tests.host_kernels.harness import GOOD, Host, zeros
         from tests.test_check_launch import checked
-        from pathlib import Path
-        import tempfile
-        with tempfile.TemporaryDirectory() as folder:
-            host = Host(Path(folder))
-            report = checked(host, GOOD, [zeros(1, 1)])
-            x = zeros(1)
-            host.run(GOOD, [x])
-            print(len(report.findings), x[0])
+        host = Host(None)
+        report = checked(host, GOOD, [zeros(1, 1)])
+        x = zeros(1)
+        host.run(GOOD, [x])
+        print(len(report.findings), x[0])
     """
     run = subprocess.run(
         [sys.executable, "-c", dedent(code)],

@@ -40,8 +40,9 @@ class Finding:
     """One mistake of a kernel.
 
     ``kind`` is ``out-of-bounds``, ``race``, ``uninitialized``, ``misaligned``, ``array-index``,
-    ``overflow``, ``truncation``, ``shift``, ``division-by-zero``, ``block-wait`` (a block waits
-    for another one) or a kind of KernelFault; ``message`` is a sentence without the place.
+    ``overflow``, ``truncation`` (seen by clang alone), ``shift``, ``division-by-zero``,
+    ``block-wait`` (a block waits for another one) or a kind of KernelFault; ``message`` is a
+    sentence without the place.
     ``place`` is the line at fault, ``other_place`` the one that it collides with.
     ``argument`` counts from 1; ``row`` and ``column`` are those of its matrix and may lie outside
     of it. ``shared`` is the shared array's name (``dynamic shared memory`` has no other),

@@ -105,7 +105,7 @@ class FindingReader:
             finding = self._read(item)
             key = (finding.kind, finding.place)
             if key in found:
-                finding = replace(found[key], count=found[key].count + finding.count)
+                finding = _joined(found[key], finding)
             found[key] = finding
         return tuple(found.values())
 
@@ -179,6 +179,12 @@ class FindingReader:
         else:
             outside = f"{_distance(raw.offset, used)} of {name}, {shape}"
         return _Target(f"{name}[{row}, {column}]", outside, number, row, column)
+
+
+def _joined(first: Finding, second: Finding) -> Finding:
+    """The first, unless only the second knows what was accessed."""
+    known = next((f for f in (first, second) if f.argument or f.shared or f.variable), first)
+    return replace(known, count=first.count + second.count)
 
 
 def _array_element(raw: RawFinding) -> _Target:

@@ -2,7 +2,7 @@
 //
 // Two accesses of one place, at least one of them a store, race unless something orders them: a
 // barrier between them, a warp operation that both lanes took part in, being of one thread, or
-// atomics with a fence between blocks. Blocks run one after another and threads take turns, so
+// atomics with a fence. Blocks run one after another and threads take turns, so
 // "before" below means "before in this run"; what is reported does not depend on that.
 #include <dlfcn.h>
 #include <link.h>
@@ -25,8 +25,8 @@ namespace {
 //
 // An interval is the time between two barriers of one block. The clock counts a lane's warp
 // operations since the barrier. An atomic is also plain where its block stored without one before:
-// atomics of other blocks then race with that. What does not fit is treated as ordered: a race may then be
-// missed, none is made up.
+// atomics of other blocks then race with that. What does not fit is treated as ordered: a race may
+// then be missed, none is made up.
 using Slot = std::uint64_t;
 
 constexpr int interval_shift = 42, thread_shift = 32, clock_shift = 22;
@@ -116,19 +116,27 @@ void forget_stamp() { stamped.x = ~0u; }
     return stamp | (place < place_mask ? place : 0);
 }
 
-// Whether a warp operation orders an earlier access of this interval before the running thread.
+// Of one thread: the interval in which it last did each. An atomic behind a fence hands on, to
+// whoever then does an atomic; which address they are on is not looked at.
+struct Handover {
+    Slot fenced, handed_on, taken;
+} handovers[max_threads];
+
+// Whether an earlier access of this interval is ordered before the running thread.
 bool is_ordered(Slot earlier, Slot now) {
     const std::uint32_t a = thread_of(earlier), b = thread_of(now);
+    if (handovers[a].handed_on == interval && handovers[b].taken == interval) return true;
     if (a / warp_size != b / warp_size) return false;
     const WarpClocks& clocks = warp_clocks[b / warp_size];
     return clocks.in_use && clocks.seen[b % warp_size][a % warp_size] >= clock_of(earlier);
 }
 
 [[gnu::always_inline]] inline bool is_unordered(Slot earlier, Slot now) {
-    return earlier >= interval_begin && ((earlier ^ now) & thread_mask) && !is_ordered(earlier, now);
+    return earlier >= interval_begin && ((earlier ^ now) & thread_mask) &&
+           !is_ordered(earlier, now);
 }
 
-// ---- order between blocks: an atomic after a fence hands on what its thread knows --------------
+// ---- order between blocks: an atomic after a fence hands on what its thread knows ------------
 
 // Of one block: what it did before its last barrier, and what one thread did after that. Where
 // more threads hand on in one interval, all that is done in it counts.
@@ -157,6 +165,9 @@ void learn(Known& known, const Known& other) {
 }
 
 void hand_on(std::uintptr_t address) {
+    Handover& handover = handovers[linear(threadIdx)];
+    if (handover.fenced == interval) handover.handed_on = interval;
+    handover.taken = interval;
     for (std::uint32_t i = 0; i < released_count; ++i)
         if (released[i].address == address)
             for (std::size_t b = 0; b < knowledge_size; ++b)
@@ -220,7 +231,7 @@ Finding* find_same(const Finding& finding) {
     return nullptr;
 }
 
-// ---- stores that may not change anything --------------------------------------------------------
+// ---- stores that may not change anything -----------------------------------------------------
 
 // Several threads may store what is already there: that is no race worth a report. Whether they
 // do is seen after the store, at the next access.
@@ -265,7 +276,7 @@ void judge_suspects() {
     }
 }
 
-// ---- loads of shared memory that nobody has written ----------------------------------------------
+// ---- loads of shared memory that nobody has written ------------------------------------------
 
 // Another thread may write it later in the same interval: then the two race. So it is known only
 // at the next barrier that nobody has.
@@ -305,7 +316,7 @@ void judge_pending() {
                                 std::size_t(1) << region.shift, threadIdx, now};
 }
 
-// ---- a thread that waits for a value -----------------------------------------------------------
+// ---- a thread that waits for a value ---------------------------------------------------------
 
 // When the time is over, the loads that follow are sampled: a thread that waits for another one
 // reads the same address again and again.
@@ -333,7 +344,7 @@ void probe(const Region& region, std::uintptr_t address, std::uintptr_t pc, bool
     return true;
 }
 
-// ---- the access --------------------------------------------------------------------------------
+// ---- the access ------------------------------------------------------------------------------
 
 [[gnu::noinline]] Region* search(std::uintptr_t address, std::uintptr_t pc, Region** hint) {
     for (std::uint32_t i = 0; i < region_count; ++i)
@@ -566,7 +577,7 @@ void begin_interval() {
 
 }  // namespace
 
-// ---- what the runtime tells ------------------------------------------------------------------------
+// ---- what the runtime tells ------------------------------------------------------------------
 
 Finding new_finding(FindingKind kind, std::uintptr_t pc) {
     Finding finding = {};
@@ -654,6 +665,7 @@ bool check_begin(const Kernel& kernel, CheckRequest& check_request) {
     has_probed = false;
     probed = last_pc = 0;
     interval = 0;
+    std::memset(handovers, 0, sizeof handovers);
     block_number = ~0u;
     checking = has_memory;
     attention = !checking;
@@ -731,13 +743,17 @@ bool probe_spinning() {
 }
 
 void check_atomic(const volatile void* address, std::size_t size, const void* pc) {
-    watch_rare<Access::atomic>(address, size, reinterpret_cast<std::uintptr_t>(pc), true, atomic_bit);
+    watch_rare<Access::atomic>(address, size, reinterpret_cast<std::uintptr_t>(pc), true,
+                               atomic_bit);
     hand_on(reinterpret_cast<std::uintptr_t>(address));
 }
 
-void check_fence() { block_has_fenced = true; }
+void check_fence(bool is_for_all_blocks) {
+    block_has_fenced |= is_for_all_blocks;
+    handovers[linear(threadIdx)].fenced = interval;
+}
 
-// ---- what the compiler's instrumentation calls --------------------------------------------------------
+// ---- what the compiler's instrumentation calls -----------------------------------------------
 
 #define PYTEST_GEMM_PC reinterpret_cast<std::uintptr_t>(__builtin_return_address(0))
 

@@ -99,7 +99,7 @@ PYTEST_GEMM_EXPORT bool next_in_order(uint3& thread);
 // In a build for checking: an atomic operation, called for at `pc`; a fence; a copy.
 PYTEST_GEMM_EXPORT void check_atomic(const volatile void* address, std::size_t size,
                                      const void* pc);
-PYTEST_GEMM_EXPORT void check_fence();
+PYTEST_GEMM_EXPORT void check_fence(bool is_for_all_blocks);
 extern "C" {
 PYTEST_GEMM_EXPORT void* pytest_gemm_memcpy(void* to, const void* from, std::size_t size);
 PYTEST_GEMM_EXPORT void* pytest_gemm_memmove(void* to, const void* from, std::size_t size);

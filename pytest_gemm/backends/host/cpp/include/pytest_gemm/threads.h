@@ -32,13 +32,14 @@ inline void __syncwarp(unsigned int mask = 0xffffffffu, PYTEST_GEMM_PLACE) {
 
 // One thread runs at a time and none is interrupted: memory is always in order.
 #ifdef PYTEST_GEMM_CHECK
-inline void __threadfence() { pytest_gemm::check_fence(); }
-inline void __threadfence_system() { pytest_gemm::check_fence(); }
+inline void __threadfence() { pytest_gemm::check_fence(true); }
+inline void __threadfence_system() { pytest_gemm::check_fence(true); }
+inline void __threadfence_block() { pytest_gemm::check_fence(false); }
 #else
 inline void __threadfence() {}
 inline void __threadfence_system() {}
-#endif
 inline void __threadfence_block() {}
+#endif
 inline void __nanosleep(unsigned int) {}
 
 namespace pytest_gemm {
