@@ -82,7 +82,7 @@ CAUGHT_BY = (
     ("arithmetic", "integer overflow|truncation|division by zero|shift by"),
     ("time-out", "took longer than|again and again"),
     ("lost worker", "its worker|its process"),
-    ("launch", "exceeds __launch_bounds__|exceeds the"),
+    ("declaration", "exceeds __launch_bounds__"),
     ("wrong result", "elements? of C wrong|row sums?|column sums?"),
 )
 """How the first line of a failure tells what found the mutant; the first that fits counts."""
@@ -106,9 +106,12 @@ def run_pytest(drawn: Sequence[Mutation], sources: Mapping[str, str], folder: Pa
         names[f"{Path(mutation.file).stem}_m{number:03}"] = mutation
     for name, mutation in names.items():
         (kernels / f"{name}.cu").write_text(mutation.apply(sources[mutation.file]))
+    errors = load_registry([kernels], folder).errors
+    refused = {Path(error.path).stem: str(error) for error in errors}
 
     mark = f"mutations-{uuid.uuid4()}"
     command = [sys.executable, "-m", "pytest", "-q", "--tb=no", "-p", "no:cacheprovider"]
+    command += ["--continue-on-collection-errors"]
     command += ["--gemm-device=host", f"--gemm-size={SIZE}", "--gemm-report=report.json"]
     command += ["-o", f"gemm_launch_timeout={LAUNCH_TIMEOUT}"]
     command += ["-o", f"gemm_case_timeout={CASE_TIMEOUT}"]
@@ -126,7 +129,7 @@ def run_pytest(drawn: Sequence[Mutation], sources: Mapping[str, str], folder: Pa
     seconds = time.monotonic() - started
     report = folder / "report.json"
     records = json.loads(report.read_text())["records"] if report.exists() else []
-    mutants, complaints = read_records(names, records, sources)
+    mutants, complaints = read_records(names, records, sources, refused)
     if done.returncode != 1:
         complaints.append(f"pytest ended with {done.returncode}: {done.stdout[-2000:]}")
     complaints += [f"process {pid} outlives pytest" for pid in _processes_with(mark)]
@@ -134,14 +137,20 @@ def run_pytest(drawn: Sequence[Mutation], sources: Mapping[str, str], folder: Pa
 
 
 def read_records(
-    names: Mapping[str, Mutation], records: Iterable[Mapping[str, Any]], sources: Iterable[str]
+    names: Mapping[str, Mutation],
+    records: Iterable[Mapping[str, Any]],
+    sources: Iterable[str],
+    refused: Mapping[str, str],
 ) -> tuple[list[Mutant], list[str]]:
-    """Each mutant with what came of its cases, and what is wrong with the run itself."""
+    """Each mutant with what came of its cases, and what is wrong with the run itself.
+
+    ``refused`` are the mutants whose declaration contradicts their code, with the message.
+    """
     found: dict[str, list[Mapping[str, Any]]] = {}
     for record in records:
         found.setdefault(record["case"]["kernel"]["name"], []).append(record)
     originals = {Path(file).stem for file in sources}
-    complaints = [f"there is no record of {n}" for n in {*names, *originals} - found.keys()]
+    complaints = [f"there is no record of {n}" for n in {*names, *originals} - {*found, *refused}]
     for record in (record for group in found.values() for record in group):
         if record["result"]["unchecked"]:
             complaints.append(f"{record['id']} was not checked: {record['result']['unchecked']}")
@@ -152,8 +161,8 @@ def read_records(
     mutants = []
     for name, mutation in names.items():
         failed = [r["message"] for r in found.get(name, ()) if r["outcome"] == "failed"]
-        by = caught_by(failed[0]) if failed else ""
-        mutants.append(Mutant(name, mutation, by, failed[0] if failed else ""))
+        message = next(iter(failed), refused.get(name, ""))
+        mutants.append(Mutant(name, mutation, caught_by(message) if message else "", message))
     return mutants, complaints
 
 

@@ -190,7 +190,7 @@ def test_a_run_that_is_not_as_it_should_be_is_told() -> None:
         record("naive_m001", why="a.cu:3: error: what is that?"),
         record("naive_m002", "skipped", "too large"),
     ]
-    mutants, complaints = script.read_records(names, records, ["naive.cu", "add.cu"])
+    mutants, complaints = script.read_records(names, records, ["naive.cu", "add.cu"], {})
     assert [m.caught_by for m in mutants] == ["race", "", "", ""]
     assert sorted(complaints) == [
         "naive_m001-8x8x8-float32 was not checked: a.cu:3: error: what is that?",
@@ -265,12 +265,12 @@ def test_a_reason_that_the_comparison_refutes_is_none(
 
 
 def test_mutants_run_under_pytest_in_workers(tmp_path: Path) -> None:
-    changes = [
-        "naive.cu:16:9: `row >= M` -> `row > M`",
-        "naive.cu:14:21: `blockIdx.y * blockDim.y` -> `blockDim.y * blockIdx.y`",
-    ]
-    naive = {"naive.cu": SOURCES["naive.cu"]}
-    run = script.run_pytest([ALL[change] for change in changes], naive, tmp_path / "run")
+    source = SOURCES["naive.cu"].replace("void naive(", "void __launch_bounds__(256) naive(")
+    changes = ["`row >= M` -> `row > M`", "`256` -> `256 - 1`", "`256` -> `256 + 1`"]
+    found = {str(m).split(": ")[1]: m for m in mutations("naive.cu", source)}
+    drawn = [found[change] for change in changes]
+    run = script.run_pytest(drawn, {"naive.cu": source}, tmp_path / "run")
     assert run.complaints == ()
     assert run.cases == 3
-    assert [mutant.caught_by for mutant in run.mutants] == ["out of bounds", ""]
+    caught = [mutant.caught_by for mutant in run.mutants]
+    assert caught == ["out of bounds", "declaration", ""]
