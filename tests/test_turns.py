@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -300,11 +301,15 @@ def test_a_bench_waits_or_stops_and_who_verifies_does_neither(
         text=True,
     )
     with waiting:
-        alarm = threading.Timer(60, waiting.kill)
+        alarm = threading.Timer(120, waiting.kill)
         alarm.start()
         assert waiting.stdout is not None
-        line = next((line for line in waiting.stdout if "waiting for it" in line), "")
-        assert " is in use by another run, which holds " in line
+        said = ""
+        while "waiting for it" not in said and (line := waiting.stdout.readline()):
+            said += line
+        assert re.search(
+            r"^.* is in use by another run, which holds .*: waiting for it$", said, re.M
+        ), said
         holder.kill()
         rest = waiting.stdout.read()
         alarm.cancel()
