@@ -13,11 +13,12 @@ from typing import Any
 
 from pytest_gemm.baselines import BaselineStore
 from pytest_gemm.errors import BaselineError
+from pytest_gemm.judging import session_of
 from pytest_gemm.options import Options
 from pytest_gemm.record import Record
 from pytest_gemm.report.terminal import table
 from pytest_gemm.report.verdict import sentence
-from pytest_gemm.session import fact_of, session_of
+from pytest_gemm.session import fact_of
 
 REPORT_FORMAT = 1
 UPDATE = "pytest --gemm-bench --gemm-baseline=update"

@@ -10,7 +10,9 @@ from pytest_gemm import backends
 from pytest_gemm.backends.base import Device
 from pytest_gemm.backends.choice import Choice
 from pytest_gemm.case import Case
-from pytest_gemm.errors import ConfigError
+from pytest_gemm.dueling import Times
+from pytest_gemm.duet import Round
+from pytest_gemm.errors import BackendError, ConfigError
 from pytest_gemm.options import Options
 from pytest_gemm.result import Result
 from pytest_gemm.runner import Runner
@@ -34,6 +36,15 @@ class Executor(Protocol):
 
     def run(self, case: Case, function: Function | None) -> Result:
         """Run a case; ``function`` is a Python kernel's callable."""
+
+    @property
+    def can_duet(self) -> bool:
+        """Whether ``duet`` can be asked for."""
+
+    def duet(
+        self, old: tuple[Case, Function | None], new: tuple[Case, Function | None], round_: Round
+    ) -> Sequence[Times]:
+        """Measure a round of a duet: what each of its processes found."""
 
     def close(self) -> None:
         """Give back every device and end every process."""
@@ -59,8 +70,10 @@ def open_executor(
             )
         return InProcess(choice, hold, progress, wait=wait)
 
-    def open_worker(gpu: int, progress: Progress) -> Worker:
-        start = Start(choice.kind, gpu, hold, wait)
+    def open_worker(gpu: int, progress: Progress, helps: bool) -> Worker:
+        # Whoever helps a worker that has the device for the whole run has it too.
+        own_hold: Hold = "never" if helps and hold == "run" else hold
+        start = Start(choice.kind, gpu, own_hold, wait)
         return Worker(start, options.case_timeout, progress, dict(choice.ssh))
 
     return Pool(open_worker, choice.gpus, progress, ahead=not shared)
@@ -86,6 +99,15 @@ class InProcess:
         runner, turns = self._ready
         with turns.turn():
             return runner.run(case, function)
+
+    @property
+    def can_duet(self) -> bool:
+        return False
+
+    def duet(
+        self, old: tuple[Case, Function | None], new: tuple[Case, Function | None], round_: Round
+    ) -> Sequence[Times]:
+        raise BackendError("a duet takes several processes: leave gemm_in_process out")
 
     def close(self) -> None:
         if "_ready" in vars(self):

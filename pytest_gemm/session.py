@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
 
 from pytest_gemm import backends
 from pytest_gemm.backends.base import Backend, Device
 from pytest_gemm.backends.choice import choose_backend
-from pytest_gemm.baselines import BaselineStore, Fact, Session, source_hash
+from pytest_gemm.baselines import BaselineStore, Fact
 from pytest_gemm.case import Case
-from pytest_gemm.conditions import withhold_reason
 from pytest_gemm.errors import BaselineError, ConfigError, DeviceBusyError, GemmError
 from pytest_gemm.executor import Function, open_executor
+from pytest_gemm.judging import Judge, disturbance
 from pytest_gemm.options import Options
 from pytest_gemm.pipeline import TIMED_RECIPE
 from pytest_gemm.record import Record
 from pytest_gemm.report.verdict import explain
 from pytest_gemm.result import Result
-from pytest_gemm.verdict import Verdict, judge
+from pytest_gemm.verdict import Verdict
 
 SUSPICIOUS = frozenset({"slower", "inconclusive"})
 """Outcomes that are not taken from one attempt."""
 
-METHOD = "rounds of 8 in fresh allocations"
-"""How times are taken; times of another method are not compared."""
+SURE = frozenset({"duet", "program"})
+"""Grounds on which a verdict rests without the stored times."""
 
 
 class GemmSession:
@@ -45,6 +42,7 @@ class GemmSession:
         self.choice = choose_backend(options.device)
         self.store = BaselineStore(options.baselines)
         self.executor = open_executor(options, self.choice, progress, shared=shared)
+        self._judge = Judge(self.store, self.executor, options.margin)
         self._progress = progress
 
     @cached_property
@@ -89,11 +87,12 @@ class GemmSession:
 
         ``function`` is a Python kernel's callable, ``target`` what pytest is told to run the case
         again. Errors of the kernel, the back end and the stored files end up in the record. A
-        suspicious time is taken twice, and the faster attempt counts: what else the machine did
-        may have slowed the other one. Raises DeviceBusyError.
+        suspicious time that no duet can look into is taken twice, and the faster attempt counts:
+        what else the machine did may have slowed the other one. Raises DeviceBusyError.
         """
         record = self._attempt(case, function, target)
-        if record.gate not in SUSPICIOUS:
+        decided = record.verdict is not None and record.verdict.decided_by in SURE
+        if record.gate not in SUSPICIOUS or decided:
             return record
         again = self._attempt(case, function, target)
         if again.result.estimate is None or record.result.estimate is None:
@@ -109,7 +108,7 @@ class GemmSession:
             return Record(case, Result("failed", str(error)), "failed", message=str(error))
         if result.outcome != "passed":
             return self._unfinished(case, result)
-        return self._held_against_stored(case, result, self._repeat(target))
+        return self._held_against_stored(case, function, result, self._repeat(target))
 
     def _unfinished(self, case: Case, result: Result) -> Record:
         """A case that failed or was skipped; under strict, one with a baseline must not skip."""
@@ -125,15 +124,18 @@ class GemmSession:
                 return Record(case, result, "failed", message=message)
         return Record(case, result, result.outcome, message=result.message)
 
-    def _held_against_stored(self, case: Case, result: Result, repeat: str) -> Record:
+    def _held_against_stored(
+        self, case: Case, function: Function | None, result: Result, repeat: str
+    ) -> Record:
         mode = self.options.baseline
         timed = result.estimate is not None
         if mode == "off":
             return Record(case, result, "passed", "ungated" if timed else "")
-        verdict = self._judge(case, result) if timed else None
+        duets = mode != "update"
+        verdict = self._judge.verdict(case, function, result, duets=duets) if timed else None
         if mode == "update":
             # What was disturbed would be a baseline that hides slowdowns.
-            gate = "withheld" if _disturbance(result) else "stored"
+            gate = "withheld" if disturbance(result) else "stored"
             return Record(case, result, "passed", gate if timed else "", verdict=verdict)
         messages = []
         try:
@@ -171,35 +173,6 @@ class GemmSession:
         words += ["--gemm-cache=cold"] * options.cold
         return shlex.join([*words, target])
 
-    def _judge(self, case: Case, result: Result) -> Verdict:
-        try:
-            return self._compared(case, result)
-        except BaselineError as error:
-            return Verdict("withheld", notes=(str(error),))
-
-    def _compared(self, case: Case, result: Result) -> Verdict:
-        now = session_of(case, result, datetime.now(UTC), commit=None)
-        reference = self.store.reference(now.device, now.kernel, now.benchmark)
-        stored = self.store.benchmarks(now.device)
-        kind = result.device["kind"]
-        verdict = judge(
-            now, reference, kind=kind, benchmarks=max(1, len(stored)), margin=self.options.margin
-        )
-        if reference is None and not stored and (others := self.store.devices(kind)):
-            verdict = Verdict(
-                "new", notes=(f"stored for {', '.join(others)}, this is {now.device}",)
-            )
-        baseline = [session.environment for session in reference.sessions] if reference else []
-        if reason := _disturbance(result, baseline):
-            return replace(verdict, outcome="withheld", notes=(reason, *verdict.notes))
-        return verdict
-
-
-def _disturbance(result: Result, baseline: Sequence[Mapping[str, Any]] = ()) -> str:
-    """Why this result's times cannot be used, or an empty text."""
-    before, after = (result.conditions.get(when, {}) for when in ("before", "after"))
-    return withhold_reason(before, after, baseline)
-
 
 def _described(device: Device) -> str:
     named = {key: device.environment.get(key) for key in ("compiler", "driver", "nvrtc", "uuid")}
@@ -223,31 +196,3 @@ def _outcome(message: str) -> str:
 def fact_of(case: Case, result: Result) -> Fact:
     """What of a result holds on every machine."""
     return Fact(case.kernel.id, case.id, case.settings.seed, TIMED_RECIPE, result.digest)
-
-
-def session_of(case: Case, result: Result, when: datetime, commit: str | None) -> Session:
-    """What of a timed result is stored for its device."""
-    kernel = case.kernel
-    assert result.estimate is not None
-    return Session(
-        device=result.device["name"],
-        kernel=kernel.id,
-        benchmark=case.id,
-        date=when.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-        estimate=result.estimate,
-        launches=result.launches,
-        seed=case.settings.seed,
-        recipe=TIMED_RECIPE,
-        source=source_hash(kernel.code) if kernel.code else "",
-        launch={
-            "entry": kernel.entry,
-            "params": dict(kernel.params),
-            "args": list(kernel.args),
-            "block": list(kernel.block),
-            "grid": list(kernel.grid),
-            "shared_mem": kernel.shared_mem,
-        },
-        environment={**result.environment, **result.conditions.get("after", {})},
-        settings={"method": METHOD},
-        commit=commit,
-    )

@@ -24,7 +24,7 @@ ORDER = [
     *("options", "case", "result", "reuse", "pipeline", "references", "dueling", "runner"),
     *("function", "workers.turns", "workers.output", "workers.serve", "workers.worker"),
     *("workers.pool", "workers"),
-    *("executor", "record", "collection"),
+    *("executor", "revival", "judging", "record", "collection"),
     *("report", "session", "closing"),
     *("publish", "recorder", "shared", "fixture", "plugin"),
 ]

@@ -14,12 +14,12 @@ import pytest
 from pytest_gemm.backends.base import Argument, Device, Executable, LaunchConfig
 from pytest_gemm.case import Case, Settings
 from pytest_gemm.errors import BackendError, KernelFault
+from pytest_gemm.judging import session_of
 from pytest_gemm.kernelspec import Kernel
 from pytest_gemm.pipeline import run_case
 from pytest_gemm.problem import Problem
 from pytest_gemm.result import Result
 from pytest_gemm.reuse import Reuse
-from pytest_gemm.session import session_of
 from tests.memory_backend import MemoryBackend
 
 Function = Callable[..., object]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,12 +13,14 @@ from hypothesis import strategies as st
 
 from pytest_gemm.backends.base import Device
 from pytest_gemm.case import Case
+from pytest_gemm.dueling import Times
+from pytest_gemm.duet import Round
 from pytest_gemm.errors import BackendError, DeviceBusyError
 from pytest_gemm.kernelspec import Kernel
 from pytest_gemm.problem import Problem
 from pytest_gemm.result import Result
 from pytest_gemm.workers.pool import Pool, deal
-from pytest_gemm.workers.worker import Ran
+from pytest_gemm.workers.worker import Lost, Ran
 
 NAMES = st.lists(st.text("abcdefgh", min_size=1, max_size=6), max_size=60, unique=True)
 DEVICES = st.integers(1, 8).map(lambda n: [f"GPU-{i}" for i in range(n)])
@@ -60,8 +64,12 @@ def test_of_many_cases_most_stay_with_another_device() -> None:
 class FakeWorker:
     """Runs no case: says what a script says of it, and notes what it was asked."""
 
-    def __init__(self, gpu: int, progress: Callable[[str], None], script: Script) -> None:
+    def __init__(
+        self, gpu: int, progress: Callable[[str], None], helps: bool, script: Script
+    ) -> None:
         self.gpu = gpu
+        self.helps = helps
+        self.duets: list[tuple[int, int]] = []
         self.count = script.count
         self.progress = progress
         self.script = script
@@ -82,6 +90,10 @@ class FakeWorker:
         self.script.began(case.id)
         self.progress(f"{case.problem.M} on {self.gpu}")
         return self.script.run(self, case)
+
+    def duet(self, old: object, new: object, round_: Round, number: int) -> Times:
+        self.duets.append((round_.number, number))
+        return self.script.duet(number)
 
     def stop(self) -> None:
         self.stopped.set()
@@ -104,8 +116,10 @@ class Script:
             Result("passed", f"on gpu {worker.gpu}")
         )
 
-    def open(self, gpu: int, progress: Callable[[str], None]) -> FakeWorker:
-        self.workers.append(FakeWorker(gpu, progress, self))
+        self.duet: Callable[[int], Times] = lambda number: [[[1.0 + number] * 4]]
+
+    def open(self, gpu: int, progress: Callable[[str], None], helps: bool) -> FakeWorker:
+        self.workers.append(FakeWorker(gpu, progress, helps, self))
         return self.workers[-1]
 
     def progress(self, text: str) -> None:
@@ -330,3 +344,81 @@ def test_closing_a_pool_that_was_never_used_starts_nothing() -> None:
     pool = Pool(script.open, (0, 1), script.progress)  # type: ignore[arg-type]
     pool.close()
     assert script.said == []
+
+
+ROUND = Round(1, workers=3, placements=1, blocks=1)
+
+
+def test_each_part_of_a_duet_has_a_process_of_its_own(open_pool: OpenPool, cases: Any) -> None:
+    script = Script()
+    pool = open_pool(script)
+    old, new = (cases[0], None), (cases[1], None)
+    assert pool.duet(old, new, ROUND) == [[[[1.0 + i] * 4]] for i in range(3)]
+    main, *helpers = script.workers
+    assert main.duets == []
+    assert [helper.duets for helper in helpers] == [[(1, 0)], [(1, 1)], [(1, 2)]]
+    assert all(helper.helps for helper in helpers)
+    assert not main.helps
+
+
+def test_the_processes_are_kept_for_other_duets_but_not_for_a_second_round(
+    open_pool: OpenPool, cases: Any
+) -> None:
+    script = Script()
+    pool = open_pool(script)
+    for case in cases[1:4]:
+        pool.duet((cases[0], None), (case, None), ROUND)
+    assert len(script.workers) == 1 + 3
+    pool.duet((cases[0], None), (cases[1], None), replace(ROUND, number=2))
+    assert len(script.workers) == 1 + 6
+    assert [helper.duets for helper in script.workers[4:]] == [[(2, 0)], [(2, 1)], [(2, 2)]]
+
+
+def test_a_process_that_is_lost_is_left_out_of_the_duet(open_pool: OpenPool, cases: Any) -> None:
+    script = Script()
+
+    def duet(number: int) -> Times:
+        if number == 1:
+            raise Lost("killed by SIGKILL")
+        return [[[1.0] * 4]]
+
+    script.duet = duet
+    assert len(open_pool(script).duet((cases[0], None), (cases[1], None), ROUND)) == 2
+
+
+def test_a_duet_whose_processes_are_all_lost_says_how(open_pool: OpenPool, cases: Any) -> None:
+    script = Script()
+
+    def duet(number: int) -> Times:
+        raise Lost(f"killed {number}")
+
+    script.duet = duet
+    with pytest.raises(BackendError, match="killed 0"):
+        open_pool(script).duet((cases[0], None), (cases[1], None), ROUND)
+
+
+def test_a_kernel_that_fails_its_checks_ends_the_duet(open_pool: OpenPool, cases: Any) -> None:
+    script = Script()
+
+    def duet(number: int) -> Times:
+        raise BackendError("37 elements of C wrong")
+
+    script.duet = duet
+    with pytest.raises(BackendError, match="elements of C wrong"):
+        open_pool(script).duet((cases[0], None), (cases[1], None), ROUND)
+    assert [helper.duets for helper in script.workers[1:]] == [[(1, 0)], [], []]
+
+
+def test_the_duet_of_a_case_is_on_its_device_and_ends_with_the_pool(
+    open_pool: OpenPool, cases: Any
+) -> None:
+    script = Script()
+    pool = open_pool(script, (0, 1))
+    pool.expect([(case, None) for case in cases])
+    place = int(pool.run(cases[5], None).message[-1])
+    pool.duet((cases[0], None), (cases[5], None), ROUND)
+    assert {worker.gpu for worker in script.workers if worker.helps} == {place}
+    pool.close()
+    assert all(
+        worker.stopped.is_set() and worker.closed for worker in script.workers if worker.helps
+    )

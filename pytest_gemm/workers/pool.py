@@ -7,22 +7,27 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from hashlib import sha256
 from typing import Any
 
 from pytest_gemm.backends.base import Device
 from pytest_gemm.case import Case
+from pytest_gemm.dueling import Times
+from pytest_gemm.duet import Round
 from pytest_gemm.errors import BackendError, DeviceBusyError
 from pytest_gemm.function import FunctionName
 from pytest_gemm.result import Result
-from pytest_gemm.workers.worker import Ran, Worker
+from pytest_gemm.workers.worker import Lost, Named, Ran, Worker
 
 Function = Callable[..., object] | None
 
-Open = Callable[[int, Callable[[str], None]], Worker]
-"""Makes the worker of the GPU with that number; the other argument is told of its progress."""
+Duellist = tuple[Case, Function]
+
+Open = Callable[[int, Callable[[str], None], bool], Worker]
+"""Makes a worker of the GPU with that number. The second argument is told of its progress; the
+third says whether it helps the one that has the device already."""
 
 
 class Pool:
@@ -80,6 +85,23 @@ class Pool:
         sys.stderr.write(ran.stderr)
         return ran.result
 
+    @property
+    def can_duet(self) -> bool:
+        return True
+
+    def duet(self, old: Duellist, new: Duellist, round_: Round) -> list[Times]:
+        """A round of a duet, on the device of the new kernel's case, in processes of its own.
+
+        These are kept for the duets that follow. A process that was lost is left out. Raises
+        BackendError where all were, or a kernel failed its checks.
+        """
+        lane = self._lanes[self._place.get(new[0].id, 0)]
+        parts = [(case, FunctionName.of(f) if f else None) for case, f in (old, new)]
+        name = f"duet {new[0].id}"
+        self._ask(lane, name, lambda _: lane.duet(parts[0], parts[1], round_))
+        times: list[Times] = self._wait_for(name)
+        return times
+
     def close(self) -> None:
         """End all workers, whatever they are doing."""
         for lane in self._lanes:
@@ -114,7 +136,7 @@ class Pool:
             return lane.name
 
     def _lane(self, gpu: int) -> _Lane:
-        return _Lane(f"gpu {gpu}", self._open(gpu, self._said.put), self._said)
+        return _Lane(f"gpu {gpu}", partial(self._open, gpu, self._said.put), self._said)
 
     def _begin(self, case: Case, function: Function, *, first: bool) -> None:
         lane = self._lanes[self._place.get(case.id, 0)]
@@ -159,9 +181,13 @@ class _Answer:
 class _Lane:
     """One worker's queue of work, and the thread that talks to it."""
 
-    def __init__(self, name: str, worker: Worker, answers: queue.SimpleQueue[Any]) -> None:
+    def __init__(
+        self, name: str, open_worker: Callable[[bool], Worker], answers: queue.SimpleQueue[Any]
+    ) -> None:
         self.name = name
-        self.worker = worker
+        self.worker = open_worker(False)
+        self._open = open_worker
+        self._helpers: list[Worker] = []
         self._answers = answers
         self._work: deque[tuple[str, Callable[[Worker], Any]]] = deque()
         self._changed = threading.Condition()
@@ -175,18 +201,38 @@ class _Lane:
             (self._work.appendleft if first else self._work.append)((name, work))
             self._changed.notify()
 
+    def duet(self, old: Named, new: Named, round_: Round) -> list[Times]:
+        """See ``Pool.duet``: the processes start together, and measure one after another."""
+        first = (round_.number - 1) * round_.workers
+        while len(self._helpers) < first + round_.workers:
+            self._helpers.append(self._open(True))
+        helpers = self._helpers[first : first + round_.workers]
+        with ThreadPoolExecutor(len(helpers)) as starting:
+            for started in [starting.submit(helper.ready) for helper in helpers]:
+                started.result()
+        times, losses = [], []
+        for number, helper in enumerate(helpers):
+            try:
+                times.append(helper.duet(old, new, round_, number))
+            except Lost as lost:
+                losses.append(lost)
+        if not times:
+            raise BackendError(str(losses[0]))
+        return times
+
     def stop(self) -> None:
         with self._changed:
             self._stopped = True
             self._changed.notify()
-        self.worker.stop()
+        for worker in (self.worker, *self._helpers):
+            worker.stop()
 
     def join(self) -> None:
         if self._thread.is_alive():
             self._thread.join(timeout=5)
 
     def _loop(self) -> None:
-        with closing(self.worker):
+        try:
             while True:
                 with self._changed:
                     self._changed.wait_for(lambda: self._stopped or self._work)
@@ -194,6 +240,9 @@ class _Lane:
                         return
                     name, work = self._work.popleft()
                 self._answers.put(_Answer(name, partial(work, self.worker)))
+        finally:
+            for worker in (self.worker, *self._helpers):
+                worker.close()
 
 
 def deal(cases: Iterable[str], devices: Sequence[str]) -> dict[str, int]:

@@ -133,12 +133,9 @@ class Worker:
     def duet(self, old: Named, new: Named, round_: Round, number: int) -> Times:
         """This process' part of a duet, as worker ``number`` of the round.
 
-        Raises BackendError where it was lost, or one of the two kernels failed its checks.
+        Raises Lost, and BackendError where one of the two kernels failed its checks.
         """
-        try:
-            kind, answer, *_ = self._ask("duet", _part(*old), _part(*new), asdict(round_), number)
-        except Lost as lost:
-            raise BackendError(str(lost)) from lost
+        kind, answer, *_ = self._ask("duet", _part(*old), _part(*new), asdict(round_), number)
         if kind == "failed":
             raise BackendError(answer)
         times: Times = answer

@@ -1,0 +1,169 @@
+"""What is said of a timed case: the stored sessions are asked first, then the stored kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from pytest_gemm.baselines import BaselineStore, Series, Session, epoch, source_hash
+from pytest_gemm.case import Case
+from pytest_gemm.conditions import withhold_reason
+from pytest_gemm.duet import Duet
+from pytest_gemm.errors import BaselineError, DeviceBusyError, GemmError
+from pytest_gemm.executor import Executor, Function
+from pytest_gemm.margin import margin_of
+from pytest_gemm.pipeline import TIMED_RECIPE
+from pytest_gemm.result import Result
+from pytest_gemm.revival import stored_kernel
+from pytest_gemm.verdict import Verdict, judge
+
+METHOD = "rounds of 8 in fresh allocations"
+"""How times are taken; times of another method are not compared."""
+
+Weigh = partial[Verdict]
+"""``verdict.judge`` of one case, without ``duets`` and ``finding``."""
+
+
+class Judge:
+    """Judges results against a store; duets are run by the executor.
+
+    ``margin`` is a fraction, or None for the device's own.
+    """
+
+    def __init__(self, store: BaselineStore, executor: Executor, margin: float | None) -> None:
+        self._store = store
+        self._executor = executor
+        self._margin = margin
+
+    def verdict(
+        self, case: Case, function: Function | None, result: Result, *, duets: bool = True
+    ) -> Verdict:
+        """Judge a timed result. What is stored and cannot be read withholds the verdict.
+
+        ``duets``: whether one is worth its time. Raises DeviceBusyError.
+        """
+        try:
+            return self._verdict(case, function, result, duets and self._executor.can_duet)
+        except BaselineError as error:
+            return Verdict("withheld", notes=(str(error),))
+
+    def _verdict(
+        self, case: Case, function: Function | None, result: Result, duets: bool
+    ) -> Verdict:
+        now = session_of(case, result, datetime.now(UTC), commit=None)
+        reference = self._store.reference(now.device, now.kernel, now.benchmark)
+        stored = self._store.benchmarks(now.device)
+        kind = result.device["kind"]
+        if reference is None:
+            return _new(now, stored, self._store.devices(kind), result)
+        weigh = partial(
+            judge,
+            now,
+            reference,
+            kind=kind,
+            benchmarks=max(1, len(stored)),
+            margin=self._margin,
+        )
+        verdict = weigh(duets=duets)
+        if verdict.suspicious and duets:
+            return self._dueled(weigh, verdict, case, function, now, reference)
+        baseline = [session.environment for session in reference.sessions]
+        return _withheld(verdict, disturbance(result, baseline))
+
+    def _dueled(
+        self,
+        weigh: Weigh,
+        verdict: Verdict,
+        case: Case,
+        function: Function | None,
+        now: Session,
+        reference: Series,
+    ) -> Verdict:
+        """The verdict where the sessions are not sure: what the two kernels do side by side."""
+        if not case.kernel.is_python and _is_same_binary(now, reference.newest):
+            note = (
+                "source, launch, compiler and driver are those stored: what changed is the "
+                "machine, or disturbed it"
+            )
+            return replace(
+                verdict, outcome="same", decided_by="program", notes=(*verdict.notes, note)
+            )
+        duet = Duet.on(
+            weigh.keywords["kind"],
+            margin=margin_of(weigh.keywords["kind"], given=[self._margin]),
+            benchmarks=weigh.keywords["benchmarks"],
+            seconds=now.estimate.median,
+        )
+        try:
+            old = self._stored(case, reference.newest)
+            while round_ := duet.next_round:
+                times = self._executor.duet((old, None), (case, function), round_)
+                duet = duet.with_round(times)
+        except DeviceBusyError:
+            raise
+        except GemmError as error:
+            alone = weigh(duets=False)
+            return replace(alone, notes=(*alone.notes, f"no duet: {_first_line(error)}"))
+        return weigh(finding=duet.finding)
+
+    def _stored(self, case: Case, session: Session) -> Case:
+        source = "" if case.kernel.is_python else self._store.source(session.source)
+        return replace(case, kernel=stored_kernel(case.kernel, session.launch, source))
+
+
+def disturbance(result: Result, baseline: Sequence[Mapping[str, Any]] = ()) -> str:
+    """Why this result's times cannot be used, or an empty text."""
+    before, after = (result.conditions.get(when, {}) for when in ("before", "after"))
+    return withhold_reason(before, after, baseline)
+
+
+def session_of(case: Case, result: Result, when: datetime, commit: str | None) -> Session:
+    """What of a timed result is stored for its device."""
+    kernel = case.kernel
+    assert result.estimate is not None
+    return Session(
+        device=result.device["name"],
+        kernel=kernel.id,
+        benchmark=case.id,
+        date=when.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        estimate=result.estimate,
+        launches=result.launches,
+        seed=case.settings.seed,
+        recipe=TIMED_RECIPE,
+        source=source_hash(kernel.code) if kernel.code else "",
+        launch={
+            "entry": kernel.entry,
+            "params": dict(kernel.params),
+            "args": list(kernel.args),
+            "block": list(kernel.block),
+            "grid": list(kernel.grid),
+            "shared_mem": kernel.shared_mem,
+        },
+        environment={**result.environment, **result.conditions.get("after", {})},
+        settings={"method": METHOD},
+        commit=commit,
+    )
+
+
+def _new(now: Session, stored: Sequence[str], others: Sequence[str], result: Result) -> Verdict:
+    note = "nothing is stored for it on this device"
+    if not stored and others:
+        note = f"stored for {', '.join(others)}, this is {now.device}"
+    return _withheld(Verdict("new", notes=(note,)), disturbance(result))
+
+
+def _withheld(verdict: Verdict, reason: str) -> Verdict:
+    if not reason:
+        return verdict
+    return replace(verdict, outcome="withheld", notes=(reason, *verdict.notes))
+
+
+def _is_same_binary(now: Session, before: Session) -> bool:
+    return now.program == before.program and epoch(now.environment) == epoch(before.environment)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
