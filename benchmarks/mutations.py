@@ -318,7 +318,8 @@ def tables(mutants: Sequence[Mutant], survivors: Sequence[Survivor]) -> Iterator
     for survivor in sorted(survivors, key=lambda s: (s.reason, str(s.mutant.mutation))):
         reason = survivor.reason or f"**missed** {survivor.comparison.difference}"
         work = "the same" if survivor.comparison.same_work else "more"
-        yield f"| {survivor.mutant.mutation} | {reason} | {work} |"
+        change = str(survivor.mutant.mutation).replace("|", "\\|")
+        yield f"| {change} | {reason} | {work} |"
 
 
 def main() -> int:

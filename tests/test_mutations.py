@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -170,6 +171,19 @@ def test_what_cannot_be_used_is_replaced() -> None:
     usable = draw(SOURCES, 0, 40, lambda m: m.file == "naive.cu")
     assert len(usable) == 40
     assert {m.file for m in usable} == {"naive.cu"}
+
+
+def test_the_published_survivors_are_those_of_these_kernels() -> None:
+    text = (ROOT / "docs" / "mutations.md").read_text(encoding="utf-8")
+    published = re.findall(r"^\| (\w+\.cu:.*) \| (.*) \| (?:the same|more) \|$", text, re.MULTILINE)
+    for change, reason in published:
+        mutation = ALL[change.replace("\\|", "|")]
+        assert reason == next(text for text, holds in script.EQUIVALENT if holds(mutation))
+    [row] = re.findall(r"^\| all \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", text, re.MULTILINE)
+    mutants, equivalent, can_matter, caught = map(int, row)
+    assert (mutants, equivalent) == (200, len(published))
+    assert can_matter == caught == mutants - equivalent
+    assert f"of the {len(ALL)} possible mutants" in text
 
 
 def record(name: str, outcome: str = "passed", message: str = "", why: str = "") -> dict[str, Any]:
