@@ -77,6 +77,9 @@ class FakeWorker:
         self.asked: list[str] = []
         self.closed = False
 
+    def begin(self) -> None:
+        pass
+
     def ready(self) -> Device:
         if self.gpu in self.script.broken:
             raise self.script.broken[self.gpu]

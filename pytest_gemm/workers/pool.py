@@ -7,7 +7,6 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from hashlib import sha256
 from typing import Any
@@ -207,9 +206,8 @@ class _Lane:
         while len(self._helpers) < first + round_.workers:
             self._helpers.append(self._open(True))
         helpers = self._helpers[first : first + round_.workers]
-        with ThreadPoolExecutor(len(helpers)) as starting:
-            for started in [starting.submit(helper.ready) for helper in helpers]:
-                started.result()
+        for helper in helpers:
+            helper.begin()
         times, losses = [], []
         for number, helper in enumerate(helpers):
             try:

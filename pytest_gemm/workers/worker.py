@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -89,37 +89,51 @@ class Worker:
         self._files = contextlib.ExitStack()
         self._outputs: list[int] = []
         self._refusal: BackendError | None = None
+        self._is_starting = False
         self.device: Device | None = None
         self.count = 1  # of the devices that the process could have used
 
-    def ready(self) -> Device:
-        """Start the process, if it does not run; what kept it from starting is not tried again.
+    def begin(self) -> None:
+        """Start the process, if it does not run, without waiting until it is ready.
 
-        Raises BackendError, in a sentence.
+        It ends with the thread that calls this, at the latest. Raises BackendError, in a
+        sentence; what kept a process from starting is not tried again.
         """
-        if self._refusal is not None:
-            raise self._refusal
-        if self._channel is None:
-            try:
-                self._start_process()
-            except BackendError as error:
-                self._end()
-                self._refusal = error
-                raise
+        if self._channel is not None:
+            return
+        with self._refusing():
+            self._connect()
+            self._send(asdict(self._start))
+            self._is_starting = True
+
+    def ready(self) -> Device:
+        """Wait until a process can be given work; see ``begin``."""
+        self.begin()
+        if self._is_starting:
+            self._is_starting = False
+            with self._refusing():
+                kind, *found = self._answer(START_TIMEOUT)
+                if kind == "refused":
+                    text, busy = found
+                    raise (DeviceBusyError if busy else BackendError)(f"{self._place}{text}")
+                self.device, self.count = Device(**found[0]), found[1]
         assert self.device is not None
         return self.device
 
-    def _start_process(self) -> None:
+    @contextlib.contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """Remember why a process could not be started. Raises BackendError."""
+        if self._refusal is not None:
+            raise self._refusal
         try:
-            self._connect()
-            self._send(asdict(self._start))
-            kind, *found = self._answer(START_TIMEOUT)
-        except Lost as error:
-            raise BackendError(f"a worker could not be started: {error}") from error
-        if kind == "refused":
-            text, busy = found
-            raise (DeviceBusyError if busy else BackendError)(f"{self._place}{text}")
-        self.device, self.count = Device(**found[0]), found[1]
+            yield
+        except (Lost, BackendError) as error:
+            self._end()
+            if isinstance(error, BackendError):
+                self._refusal = error
+                raise
+            self._refusal = BackendError(f"a worker could not be started: {error}")
+            raise self._refusal from error
 
     def run(self, case: Case, function: FunctionName | None) -> Ran:
         """Run a case; what it did to the process is in the result. Raises BackendError."""
