@@ -151,9 +151,6 @@ def counters(value: Any) -> dict[str, float]:
 known_text = lru_cache(maxsize=4096)(a_text)
 """``a_text`` for what recurs."""
 
-known_date = lru_cache(maxsize=4096)(a_date)
-"""``a_date`` for what recurs: the sessions of one run have one date."""
-
 
 def _plain(value: Any, depth: int = 4) -> Any:
     if value is None or isinstance(value, bool | str):

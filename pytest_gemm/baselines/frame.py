@@ -111,10 +111,11 @@ def _by_lines(text: str, entries: str) -> tuple[Json, list[tuple[Place, str]]] |
     if not isinstance(header, dict):
         return None
     first = head.count("\n") + 2
-    lines = body[: -len(_END)].split("\n")[:-1]
-    if not all(line.startswith("    {") and line.endswith("},") for line in lines):
+    # No text of JSON holds a line break.
+    *lines, rest = f",\n{body[: -len(_END)]}    ".split(",\n    ")[1:] or [""]
+    if rest or not all(line[:1] == "{" and line[-1] == "}" for line in lines):
         return None
-    return header, [(first + i, line[4:-1]) for i, line in enumerate(lines)]
+    return header, list(enumerate(lines, first))
 
 
 def _migrated(version: Any, data: Json, migrations: Mapping[int, Callable[[Json], Json]]) -> Json:

@@ -6,10 +6,9 @@ Raises ``UnusableError``, whose text is a phrase; only the store knows the path.
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from operator import le
+from operator import itemgetter, le
 from typing import Any, NamedTuple
 
 from pytest_gemm.baselines.checks import (
@@ -28,8 +27,6 @@ from pytest_gemm.baselines.checks import (
     a_whole_number,
     checked,
     counters,
-    known_date,
-    known_text,
     nine_deciles,
     parsed,
 )
@@ -40,49 +37,59 @@ from pytest_gemm.stats import Estimate
 _DIGITS = 7
 _MACHINE_KEY, _SETUP_KEY = ', "machine": ', ', "setup": '
 _OPENING = '{"benchmark": "'
-_MEDIAN = re.compile(r'"date": "([^"]*)".*?"median": ([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?),')
 
-_decode = json.JSONDecoder().raw_decode
+
+def _refused(constant: str) -> None:
+    raise ValueError(f"{constant} is no number")
+
+
+_decode = json.JSONDecoder(parse_constant=_refused).raw_decode
 
 
 class Line(NamedTuple):
-    """A session's line: its measurements, its machine and its setup, each as text.
+    """A session's line in two halves: what was measured, and on what machine in what setup.
 
-    The last two are few texts that all lines share. ``setup`` is what must be equal before two
-    sessions are compared and form a series. ``place`` is the line's number, or how to name it.
+    Many lines share the second half, and it decides whether two sessions are of one series and
+    one epoch, where only the machine differs. ``place`` is the line's number, or its name.
     """
 
-    benchmark: str
-    measured: str
-    machine: str
-    setup: str
     place: Place
+    measured: str
+    shared: str
 
     @property
     def text(self) -> str:
-        return f"{self.measured[:-1]}{_MACHINE_KEY}{self.machine}{_SETUP_KEY}{self.setup}}}"
+        return f"{self.measured[:-1]}{_MACHINE_KEY}{self.shared}"
 
     @property
     def is_pinned(self) -> bool:
         return '"anchor": null' not in self.measured
 
     @property
+    def setup(self) -> str:
+        return self.shared.partition(_SETUP_KEY)[2]
+
+    @property
     def program(self) -> str:
         """``Session.program``, or an empty text where the setup cannot be read."""
         try:
-            return _setup(self.setup).program
+            return _shared(self.shared)[1].program
         except UnusableError:
             return ""
 
-    def median(self) -> tuple[str, float]:
-        """Date and median alone (seconds). Raises UnusableError."""
-        found = _MEDIAN.search(self.measured)
-        if found is None:
-            raise UnusableError(f"{placed(self.place)} is no session")
-        return found[1], a_time(float(found[2]))
+    @property
+    def median(self) -> float:
+        """The median alone (seconds). Raises UnusableError."""
+        text = self.measured.partition('"median": ')[2].partition(",")[0]
+        try:
+            return a_time(float(text))
+        except ValueError:
+            raise UnusableError(f"{placed(self.place)} is no session") from None
 
 
-class _Setup(NamedTuple):
+class Setup(NamedTuple):
+    """What must be equal before two sessions are compared, and their program's name."""
+
     launch: Json
     recipe: str
     seed: int
@@ -90,6 +97,10 @@ class _Setup(NamedTuple):
     source: str
     toolchain: Json
     program: str
+
+
+Shared = tuple[Json, Setup]
+"""The machine and the setup."""
 
 
 # Writing
@@ -151,8 +162,9 @@ def checked_session(session: Session) -> Session:
     """The session as it will be read back. Raises UnusableError where it would not be."""
     names = {"device": session.device, "kernel": session.kernel}
     checked("session", names, {"device": a_text, "kernel": a_text})
-    line = split_line("session", _written(session_line, session))
-    return read_session(line, session.device, session.kernel)
+    (lines,) = split_lines([("session", _written(session_line, session))]).values()
+    (read,) = read_sessions(lines, session.device, session.kernel)
+    return read
 
 
 def checked_fact(fact: Fact) -> Fact:
@@ -201,120 +213,139 @@ def read_frame(text: str) -> Frame:
     return unframed(text, "sessions", names, MIGRATIONS, _session_text)
 
 
-def split_line(place: Place, text: str) -> Line:
-    """A session's line, hardly checked: most lines of a store are never asked for."""
-    measured, has_machine, rest = text.partition(_MACHINE_KEY)
-    machine, has_setup, setup = rest.partition(_SETUP_KEY)
-    if not (has_machine and has_setup and text.startswith(_OPENING)):
-        text = _session_text(placed(place), parsed_entry(place, text))
-        measured, _, rest = text.partition(_MACHINE_KEY)
-        machine, _, setup = rest.partition(_SETUP_KEY)
+def split_lines(entries: Iterable[tuple[Place, str]]) -> dict[str, list[Line]]:
+    """The lines of each benchmark, hardly checked: most are never asked for."""
+    found: dict[str, list[Line]] = {}
+    kept: dict[str, str] = {}
+    start = len(_OPENING)
+    for place, text in entries:
+        measured, has_both, shared = text.partition(_MACHINE_KEY)
+        benchmark = text[start : text.find('"', start)]
+        if not (has_both and text.startswith(_OPENING)) or "\\" in benchmark:
+            canonical = _session_text(placed(place), parsed_entry(place, text))
+            measured, _, shared = canonical.partition(_MACHINE_KEY)
+            benchmark = a_text(_decode(canonical, start - 1)[0])
+        line = Line(place, measured + "}", kept.setdefault(shared, shared))
+        found.setdefault(benchmark, []).append(line)
+    for benchmark in found:
+        a_text(benchmark)
+    return found
+
+
+def read_sessions(lines: Sequence[Line], device: str, kernel: str) -> list[Session]:
+    """The sessions of some lines, checked."""
+    parts = _read_quickly(lines) or list(map(_read_carefully, lines))
+    entries = [entry for entry, _ in parts]
+    shared = [common for _, common in parts]
+    return [
+        Session(
+            device,
+            kernel,
+            benchmark,
+            date,
+            Estimate(n, median, low, high, mad, tuple(deciles)),
+            launches,
+            setup.seed,
+            setup.recipe,
+            setup.source,
+            setup.launch,
+            {**conditions, **machine, **setup.toolchain},
+            setup.settings,
+            commit,
+            anchor,
+        )
+        for (
+            (benchmark, date, anchor, commit),
+            (median, low, high, mad),
+            (n, launches),
+            (deciles, conditions),
+            (machine, setup),
+        ) in zip(*(map(get, entries) for get in _GROUPS), shared, strict=True)
+    ]
+
+
+def _read_carefully(line: Line) -> tuple[Json, Shared]:
+    """A line's two halves; each check by name, so that an error can name what is wrong."""
+    where = placed(line.place)
+    found = checked(where, parsed_entry(line.place, line.text), _SESSION)
+    if not found["low"] <= found["median"] <= found["high"]:
+        raise UnusableError(f"{where}: median does not lie between low and high")
+    return found, (found["machine"], _checked_setup(f"{where}.setup", found["setup"]))
+
+
+def _read_quickly(lines: Sequence[Line]) -> list[tuple[Json, Shared]] | None:
+    """The halves of all lines at once, if nothing is wrong with any of them; else None.
+
+    It must not accept what ``_read_carefully`` refuses. Large stores have hundreds of thousands of
+    lines. The text that they make together cannot hide that one is broken: each begins with
+    ``{"benchmark"``, which can continue nothing but a list, and no list holds objects.
+    """
+    text = f"[{', '.join([line.measured for line in lines])}]"
     try:
-        benchmark, _ = _decode(text, len(_OPENING) - 1)
-        return Line(known_text(benchmark), measured + "}", machine, setup[:-1], place)
-    except (ValueError, UnusableError):
-        raise UnusableError(f"{placed(place)} names no benchmark") from None
+        entries: list[Json] = _decode(text)[0]
+        shared = [_shared(line.shared) for line in lines]
+        good = len(entries) == len(lines) and "\\" not in text and _are_plausible(text, entries)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, UnusableError):
+        return None
+    return list(zip(entries, shared, strict=True)) if good else None
 
 
-def read_session(line: Line, device: str, kernel: str) -> Session:
-    """The session of a line, checked."""
-    found = _read_quickly(line)
-    if found is None:
-        where = placed(line.place)
-        measured = checked(where, parsed_entry(line.place, line.text), _SESSION)
-        if not measured["low"] <= measured["median"] <= measured["high"]:
-            raise UnusableError(f"{where}: median does not lie between low and high")
-        machine = measured["machine"]
-        setup = _checked_setup(f"{where}.setup", measured["setup"])
-    else:
-        measured, machine, setup = found
-    return Session(
-        device,
-        kernel,
-        measured["benchmark"],
-        measured["date"],
-        Estimate(
-            measured["n"],
-            measured["median"],
-            measured["low"],
-            measured["high"],
-            measured["mad"],
-            tuple(measured["deciles"]),
-        ),
-        measured["launches"],
-        setup.seed,
-        setup.recipe,
-        setup.source,
-        setup.launch,
-        {**measured["conditions"], **machine, **setup.toolchain},
-        setup.settings,
-        measured["commit"],
-        measured["anchor"],
+def _are_plausible(text: str, entries: Sequence[Json]) -> bool:
+    """Whether nothing is wrong with any entry of a text. Raises whatever wrong types raise."""
+    if not entries:
+        return True
+    texts, times, counts, rest = (list(map(get, entries)) for get in _GROUPS)
+    benchmarks, dates, anchors, commits = zip(*texts, strict=True)
+    medians, lows, highs, mads = zip(*times, strict=True)
+    deciles, conditions = zip(*rest, strict=True)
+    values = [value for each in conditions for value in each.values()]
+    counted = [count for pair in counts for count in pair]
+    seconds = [second for each in (*times, *deciles) for second in each]
+    # A key's colon stands outside of texts: with no more colons, no key stands twice.
+    keys = sum(map(len, entries)) + sum(map(len, conditions))
+    return (
+        {*map(len, entries)} == {len(_MEASURED)}
+        and text.count(":") == keys + sum(each.count(":") for each in (*benchmarks, *dates))
+        and {*map(type, deciles)} == {list}
+        and {*map(len, deciles)} == {9}
+        and {*map(type, seconds)} == {float}
+        and {*map(type, counted)} == {int}
+        and min(counted) >= 1
+        and max(counted) < HUGE
+        and min(map(min, deciles)) > 0
+        and min(lows) > 0
+        and min(mads) >= 0
+        and max(seconds) < HUGE
+        and all(map(le, lows, medians))
+        and all(map(le, medians, highs))
+        and [*map(sorted, deciles)] == [*deciles]
+        and {*map(type, conditions)} == {dict}
+        and {*map(type, values)} <= _SCALARS
+        and all(-HUGE < value < HUGE for value in {*values} if type(value) in _NUMBERS)
+        and all(map(_known_date, {*dates}))
+        and all(a_text(each) for each in {*benchmarks, *anchors, *commits} - {None})
+        and all(map(_are_texts, {*map(tuple, conditions)}))
     )
 
 
-def _read_quickly(line: Line) -> tuple[Json, Json, _Setup] | None:
-    """What all is well with, as nearly always; None leaves it to the checks by name.
-
-    It must not accept what they refuse. A line is an object because its three parts are.
-    """
-    text = line.measured
-    try:
-        found, end = _decode(text)
-        benchmark, date, deciles = found["benchmark"], found["date"], found["deciles"]
-        conditions, median, n = found["conditions"], found["median"], found["n"]
-        machine, setup = _machine(line.machine), _setup(line.setup)
-        times = [found["low"], found["high"], found["mad"], median, *deciles]
-        good = (
-            end == len(text)
-            and found.keys() == _MEASURED.keys()
-            and known_text(benchmark) is not None
-            and known_date(date) is not None
-            and type(conditions) is dict
-            and all(map(known_text, conditions))
-            and all(known_text(found[key]) for key in _NULLABLE if found[key] is not None)
-            and type(deciles) is list
-            and len(deciles) == 9
-            and {*map(type, times)} == {float}
-            and {type(n), type(found["launches"])} == {int}
-            and 0 < found["low"] <= median <= found["high"] < HUGE
-            and 0 <= found["mad"] < HUGE
-            and 1 <= n < HUGE
-            and 1 <= found["launches"] < HUGE
-            and deciles[0] > 0
-            and deciles[8] < HUGE
-            and all(map(le, deciles, deciles[1:]))
-        )
-    except (KeyError, TypeError, ValueError, RecursionError, UnusableError):
-        return None
-    # A key's colon stands outside of texts: with no more colons, no key stands twice.
-    colons = len(found) + len(conditions) + benchmark.count(":") + date.count(":") if good else 0
-    for value in conditions.values() if good else ():
-        kind = type(value)
-        if kind is float or kind is int:
-            good = good and -HUGE < value < HUGE
-        elif kind is str:
-            colons += value.count(":")
-        elif kind is not bool and value is not None:
-            return None
-    if not good or "\\" in text or text.count(":") != colons:
-        return None
-    return found, machine, setup
+_known_date = lru_cache(maxsize=4096)(a_date)
 
 
 @lru_cache(maxsize=4096)
-def _machine(text: str) -> Json:
-    return a_plain_object(parsed(text))
+def _are_texts(keys: tuple[str, ...]) -> bool:
+    return all(map(a_text, keys))
 
 
 @lru_cache(maxsize=4096)
-def _setup(text: str) -> _Setup:
-    return _checked_setup("setup", parsed(text))
+def _shared(text: str) -> Shared:
+    """Machine and setup. Raises UnusableError."""
+    entry = checked("line", parsed(f"{{{_MACHINE_KEY[2:]}{text}"), _SHARED)
+    return entry["machine"], _checked_setup("setup", entry["setup"])
 
 
-def _checked_setup(where: str, data: Any) -> _Setup:
+def _checked_setup(where: str, data: Any) -> Setup:
     values = checked(where, data, _SETUP)
-    return _Setup(**values, program=program(values["source"], values["launch"]))
+    return Setup(**values, program=program(values["source"], values["launch"]))
 
 
 def _session_text(where: str, entry: Json) -> str:
@@ -381,7 +412,8 @@ def _anything(value: Any) -> Any:
     return value
 
 
-_NULLABLE = ("anchor", "commit")
+_NUMBERS = {float, int}
+_SCALARS = {float, int, str, bool, type(None)}
 
 _MEASURED: dict[str, Check] = {
     "benchmark": a_text,
@@ -398,7 +430,16 @@ _MEASURED: dict[str, Check] = {
     "conditions": a_plain_object,
 }
 
-_SESSION: dict[str, Check] = {**_MEASURED, "machine": a_plain_object, "setup": _anything}
+_GROUPS = (
+    itemgetter("benchmark", "date", "anchor", "commit"),
+    itemgetter("median", "low", "high", "mad"),
+    itemgetter("n", "launches"),
+    itemgetter("deciles", "conditions"),
+)
+
+_SHARED: dict[str, Check] = {"machine": a_plain_object, "setup": _anything}
+
+_SESSION: dict[str, Check] = {**_MEASURED, **_SHARED}
 
 _SETUP: dict[str, Check] = {
     "launch": a_plain_object,

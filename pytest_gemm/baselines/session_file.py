@@ -10,9 +10,9 @@ from pytest_gemm.baselines.records import Series, Session, distinct, grouped
 from pytest_gemm.baselines.schema import (
     Line,
     read_frame,
-    read_session,
+    read_sessions,
     session_line,
-    split_line,
+    split_lines,
     write_sessions,
 )
 
@@ -39,14 +39,7 @@ class SessionFile:
         if not frame.entries:
             raise UnusableError("it holds no session")
         file = cls(frame.names["device"], frame.names["kernel"])
-        shared: dict[str, str] = {}
-        for place, entry in frame.entries:
-            line = split_line(place, entry)
-            # Few texts, each kept once.
-            machine = shared.setdefault(line.machine, line.machine)
-            setup = shared.setdefault(line.setup, line.setup)
-            line = Line(line.benchmark, line.measured, machine, setup, place)
-            file._lines.setdefault(line.benchmark, []).append(line)
+        file._lines = split_lines(frame.entries)
         return file
 
     @property
@@ -72,13 +65,12 @@ class SessionFile:
         if not lines:
             return None
         newest = lines[-1]
-        program = newest.program
-        alike = [x for x in lines if x.setup is newest.setup or x.program == program]
+        alike = [x for x in lines if x.shared is newest.shared or x.program == newest.program]
         return Series(tuple(self._read(_recent(alike))))
 
     def anchor(self, benchmark: str) -> Series | None:
         """The sessions that were pinned last."""
-        pinned = self._read(line for line in self._lines.get(benchmark, ()) if line.is_pinned)
+        pinned = self._read([x for x in self._lines.get(benchmark, ()) if x.is_pinned])
         release = next((s.anchor for s in reversed(pinned) if s.anchor), None)
         found = tuple(s for s in pinned if s.anchor == release)
         return Series(found) if release else None
@@ -86,8 +78,13 @@ class SessionFile:
     def medians(self, benchmark: str) -> tuple[float, ...]:
         """Seconds, oldest first: the reference's sessions that share the newest one's epoch."""
         lines = self._lines.get(benchmark, [])
-        alike = [line for line in lines[-SESSIONS_KEPT:] if line.setup is lines[-1].setup]
-        return tuple(median for _, median in dict.fromkeys(line.median() for line in alike))
+        newest = lines[-1] if lines else None
+        alike = dict.fromkeys(
+            line
+            for line in lines[-SESSIONS_KEPT:]
+            if newest and (line.shared is newest.shared or line.setup == newest.setup)
+        )
+        return tuple(line.median for line in alike)
 
     def changed(self, sessions: Mapping[str, Sequence[Session]]) -> str:
         """The file's text with other sessions for some benchmarks; empty where none is left.
@@ -102,16 +99,16 @@ class SessionFile:
                 lines += dict.fromkeys(line.text for line in self._lines[benchmark])
         return write_sessions(self.device, self.kernel, lines) if lines else ""
 
-    def _read(self, lines: Iterable[Line]) -> list[Session]:
-        return distinct(read_session(line, self.device, self.kernel) for line in lines)
+    def _read(self, lines: Sequence[Line]) -> list[Session]:
+        return distinct(read_sessions(lines, self.device, self.kernel))
 
 
 def _recent(lines: Sequence[Line]) -> list[Line]:
-    """Of each setup the last lines: a pinned session of long ago is no part of its series."""
+    """Of each epoch the last lines: a pinned session of long ago is no part of its series."""
     seen: Counter[str] = Counter()
     kept = []
     for line in reversed(lines):
-        seen[line.setup] += 1
-        if seen[line.setup] <= SESSIONS_KEPT:
+        seen[line.shared] += 1
+        if seen[line.shared] <= SESSIONS_KEPT:
             kept.append(line)
     return kept[::-1]
