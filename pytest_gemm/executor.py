@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Protocol
+from uuid import uuid4
 
 from pytest_gemm import backends
 from pytest_gemm.backends.base import Device
@@ -70,10 +72,13 @@ def open_executor(
             )
         return InProcess(choice, hold, progress, wait=wait)
 
+    # Linux keeps 15 characters of a process' name.
+    run = f"gemm-{os.environ.get('PYTEST_XDIST_TESTRUNUID', uuid4().hex)[:10]}"
+
     def open_worker(gpu: int, progress: Progress, helps: bool) -> Worker:
         # Whoever helps a worker that has the device for the whole run has it too.
         own_hold: Hold = "never" if helps and hold == "run" else hold
-        start = Start(choice.kind, gpu, own_hold, wait)
+        start = Start(choice.kind, gpu, own_hold, wait, run)
         return Worker(start, options.case_timeout, progress, dict(choice.ssh))
 
     return Pool(open_worker, choice.gpus, progress, ahead=not shared)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -178,13 +179,21 @@ def test_other_processes(monkeypatch, pids, samples, processes, load):
     assert (found["foreign_processes"], found["foreign_utilisation"]) == (processes, load)
 
 
-@pytest.mark.parametrize(("run", "load"), [("this", 0), ("another", 80)])
-def test_processes_of_the_same_xdist_run_take_turns_and_do_not_count(monkeypatch, run, load):
-    monkeypatch.setenv("PYTEST_XDIST_TESTRUNUID", "this")
-    command = [sys.executable, "-c", "input()"]
-    environment = {**os.environ, "PYTEST_XDIST_TESTRUNUID": run}
-    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE) as sibling:
-        pids, samples = [os.getpid(), sibling.pid], ((sibling.pid, 80),)
-        found = nvml(monkeypatch, pids=pids, samples=samples).conditions()
+@pytest.mark.parametrize(
+    ("own", "other", "load"),
+    [("gemm-this", "gemm-this", 0), ("gemm-this", "gemm-that", 80), ("python", "python", 80)],
+)
+def test_workers_of_the_same_run_take_turns_and_do_not_count(monkeypatch, own, other, load):
+    set_name = "open('/proc/self/comm', 'w').write({!r}); print(flush=True); input()"
+    command = [sys.executable, "-c", set_name.format(other)]
+    before = Path("/proc/self/comm").read_text()
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as sibling:
+        sibling.stdout.readline()
+        Path("/proc/self/comm").write_text(own)
+        try:
+            pids, samples = [os.getpid(), sibling.pid], ((sibling.pid, 80),)
+            found = nvml(monkeypatch, pids=pids, samples=samples).conditions()
+        finally:
+            Path("/proc/self/comm").write_text(before)
         sibling.communicate(b"\n")
     assert found["foreign_utilisation"] == load

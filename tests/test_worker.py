@@ -249,7 +249,7 @@ def reads_the_environment(A, B, C):
     np.matmul(A, B, out=C)
 """
 
-START = Start(kind="host", gpu=0, hold="never", wait=True)
+START = Start(kind="host", gpu=0, hold="never", wait=True, run="gemm-test")
 
 
 class Kernels:
@@ -405,7 +405,7 @@ def test_a_case_waits_for_its_turn_longer_than_it_may_last(
         said.append(text)
         told.set()
 
-    patient = Start(kind="host", gpu=0, hold="case", wait=True)
+    patient = Start(kind="host", gpu=0, hold="case", wait=True, run="gemm-test")
     with closing(Worker(patient, 1.0, hear)) as worker:
         other = threading.Thread(target=hold, args=(worker.ready(),))
         other.start()

@@ -21,6 +21,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_gemm import backends
@@ -45,13 +46,15 @@ PR_SET_PDEATHSIG = 1
 class Start:
     """What a worker must know before its first case.
 
-    ``gpu`` is the number of a GPU as programs know it; ``hold`` and ``wait``: see ``Turns``.
+    ``gpu`` is the number of a GPU as programs know it; ``hold`` and ``wait``: see ``Turns``;
+    ``run`` is the name of all processes that belong to one run.
     """
 
     kind: str
     gpu: int
     hold: Hold
     wait: bool
+    run: str
 
 
 def serve(channel: Channel, outputs: Sequence[str]) -> None:
@@ -88,6 +91,7 @@ def serve(channel: Channel, outputs: Sequence[str]) -> None:
 
 
 def _ready(start: Start, tell: Callable[..., None]) -> tuple[Runner, Turns]:
+    Path("/proc/self/comm").write_text(start.run, encoding="utf-8")
     if start.gpu:
         _see_only(start.gpu)
     progress = partial(tell, "progress")

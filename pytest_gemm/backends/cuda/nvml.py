@@ -20,6 +20,9 @@ _SLOWDOWN = {
 _POWER_CAP = 0x04
 _OTHER = {0x01: "idle", 0x02: "application clocks", 0x100: "display clocks"}
 
+WORKER = "gemm-"
+"""What the names of worker processes start with; the rest is the same in one run."""
+
 RECENT = 2.0
 """Seconds of the past over which other processes' load is asked for."""
 
@@ -122,15 +125,16 @@ def _foreign(samples: Iterable[tuple[int, int]], own: Collection[int]) -> int:
 
 
 def _is_of_this_run(pid: int) -> bool:
-    """Whether a process belongs to our pytest-xdist run: those take turns with this one."""
-    run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
-    if not run:
-        return False
+    """Whether a process is a worker of the same run: those take turns with this one."""
+    own = _name("self")
+    return own.startswith(WORKER) and _name(str(pid)) == own
+
+
+def _name(pid: str) -> str:
     try:
-        environment = Path(f"/proc/{pid}/environ").read_bytes()
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
     except OSError:
-        return False
-    return f"PYTEST_XDIST_TESTRUNUID={run}".encode() in environment.split(b"\0")
+        return ""
 
 
 def _words(reasons: int, names: dict[int, str]) -> str:
