@@ -82,6 +82,7 @@ def read_kernel(
         params=params,
         sweep=sweep,
         deterministic=reader.boolean("deterministic", True),
+        different_barriers=reader.boolean("different_barriers", False),
         lines=tuple(sorted((key, table.line_of(key)) for key in table.data)),
     )
     return finish(reader, spec)

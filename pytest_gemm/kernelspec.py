@@ -63,11 +63,15 @@ class PerBackend(Generic[T]):
 
 
 class Launch(NamedTuple):
-    """Grid and block in CUDA's (x, y, z) order, dynamic shared memory in bytes."""
+    """Grid and block in CUDA's (x, y, z) order, dynamic shared memory in bytes.
+
+    ``different_barriers``: see ``KernelSpec``.
+    """
 
     grid: Dim3
     block: Dim3
     shared_mem: int
+    different_barriers: bool = False
 
 
 class ProgramFields(NamedTuple):
@@ -87,7 +91,8 @@ class _Common:
     source (another one where a sidecar declares it). ``source`` is complete: local includes are
     expanded, and ``#line`` directives name their files. ``args``, ``block``, ``grid``,
     ``shared_mem`` and ``requires`` hold expressions. ``callable`` is ``path::qualname`` of a
-    Python kernel and empty for CUDA. ``lines`` are the lines of the keys, for errors.
+    Python kernel and empty for CUDA. ``different_barriers``: threads of a block may pass one
+    barrier at different lines. ``lines`` are the lines of the keys, for errors.
     """
 
     name: str
@@ -109,6 +114,7 @@ class _Common:
     derived_from: str = ""
     change: str = ""
     deterministic: bool = True
+    different_barriers: bool = False
     launch_bounds: str = ""
     callable: str = ""
     lines: tuple[tuple[str, int], ...] = ()
@@ -248,7 +254,8 @@ class Kernel(_Common):
         Raises SpecError, with the numbers, for what no GPU can launch.
         """
         values = self._values(problem)
-        return Launch(self._grid(values), self._block(values), self._shared_mem(values))
+        sizes = self._grid(values), self._block(values), self._shared_mem(values)
+        return Launch(*sizes, self.different_barriers)
 
     def arguments(self, problem: Problem) -> tuple[str | int | float, ...]:
         """The kernel's arguments in order.

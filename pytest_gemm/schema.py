@@ -37,6 +37,7 @@ KEYS: Mapping[str, str] = {
     "derived_from": "the name of another kernel",
     "change": "a text that says what differs from derived_from",
     "deterministic": "true or false",
+    "different_barriers": "true or false",
 }
 """Every key of front matter and what it takes."""
 

@@ -40,7 +40,6 @@ def check(
     order: ThreadOrder = ASCENDING,
     timeout: float = 20.0,
     padding: int = 0,
-    allow_different_barriers: bool = False,
 ) -> tuple[CheckReport, Float32, Float32]:
     """The report, C, and what C should be: operands are small integers, so it is exact.
 
@@ -68,7 +67,6 @@ def check(
             arguments,
             order=order,
             timeout=timeout,
-            allow_different_barriers=allow_different_barriers,
             names=names,
         )
         C = backend.download(matrices["C"].buffer).view(np.float32).reshape(shapes["C"][0], -1)

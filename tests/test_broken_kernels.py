@@ -1,6 +1,7 @@
 """Kernels that are wrong on purpose: each must fail with a text that names its fault."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -69,3 +70,13 @@ def test_the_first_line_names_the_fault(name: str, backend: HostBackend) -> None
 @pytest.mark.parametrize("name", ["missing_barrier", "missing_second_barrier"])
 def test_a_missing_barrier_fails_alike_every_time(name: str, backend: HostBackend) -> None:
     assert len({failure(name, backend) for _ in range(3)}) == 1
+
+
+def test_barriers_at_different_lines_pass_where_that_is_declared(backend: HostBackend) -> None:
+    folder = FOLDER.parent / "correct"
+    (kernel,) = (k for k in load_registry([folder], folder).kernels("host") if "groups" in k.id)
+    case = Case(kernel, Problem.parse("64"), Settings())
+    assert run_case(case, backend).outcome == "passed"
+    undeclared = replace(case, kernel=replace(kernel, different_barriers=False))
+    result = run_case(undeclared, backend)
+    assert "barrier divergence" in result.message.splitlines()[0]

@@ -50,7 +50,7 @@ def test_without_parentheses() -> None:
     assert spec.is_python
     (kernel,) = spec.kernels("cuda")
     assert kernel.arguments(Problem.parse("4x5x6")) == ("A", "B", "C")
-    assert kernel.launch(Problem.parse("4x5x6")) == ((1, 1, 1), (1, 1, 1), 0)
+    assert kernel.launch(Problem.parse("4x5x6")) == ((1, 1, 1), (1, 1, 1), 0, False)
     assert Kernel.from_dict(kernel.to_dict()) == kernel
 
 

@@ -68,11 +68,16 @@ Program = CudaProgram | PythonProgram
 
 @dataclass(frozen=True)
 class LaunchConfig:
-    """Grid and block in CUDA's (x, y, z) order, dynamic shared memory in bytes."""
+    """Grid and block in CUDA's (x, y, z) order, dynamic shared memory in bytes.
+
+    ``different_barriers``: threads of a block may pass one barrier at different lines, as a GPU
+    allows; where a back end can tell, it is a fault otherwise.
+    """
 
     grid: Dim3
     block: Dim3
     shared_mem: int = 0
+    different_barriers: bool = False
 
 
 class Buffer(Protocol):

@@ -3,6 +3,7 @@
 // /// gemm
 // block = [16, 16]
 // grid  = ["cdiv(N, 16)", "cdiv(M, 16)"]
+// different_barriers = true
 // ///
 
 __global__ void two_groups(const float* A, const float* B, float* C, int M, int N, int K)

@@ -181,17 +181,15 @@ class HostBackend(Backend):
         *,
         order: ThreadOrder = ASCENDING,
         timeout: float = 60.0,
-        allow_different_barriers: bool = False,
         names: Mapping[int, str] | None = None,
     ) -> CheckReport:
         """Launch a CUDA program once with every access watched, and report what it did wrong.
 
         The program is built a second time for that, or taken from the cache. ``order`` is that
-        in which threads and blocks run; ``allow_different_barriers`` is for kernels whose
-        threads pass a barrier at different lines on purpose; ``names`` calls arguments, by
-        their number from 1, what the author calls them. Matrices may be accessed within their
-        rows and columns only. A fault ends the launch and is reported like the rest: see
-        ``CheckReport``. Raises CompileError, and BackendError for a launch over CUDA's limits.
+        in which threads and blocks run; ``names`` calls arguments, by their number from 1, what
+        the author calls them. Matrices may be accessed within their rows and columns only. A
+        fault ends the launch and is reported like the rest: see ``CheckReport``. Raises
+        CompileError, and BackendError for a launch over CUDA's limits.
         """
         check_config(config)
         kernel, lines = self._checked_kernel(program)
@@ -204,7 +202,6 @@ class HostBackend(Backend):
             f"{program.entry} in {program.filename}",
             order=order,
             timeout=timeout,
-            allow_different_barriers=allow_different_barriers,
             names=names or {},
             describe_address=self._describe(arguments),
         )

@@ -96,7 +96,6 @@ def check_launch(
     *,
     order: ThreadOrder,
     timeout: float,
-    allow_different_barriers: bool,
     names: Mapping[int, str],
     describe_address: Callable[[int], str],
 ) -> CheckReport:
@@ -111,7 +110,7 @@ def check_launch(
         seed=order.seed & _SEED_MASK,
         matrix_count=len(matrices),
         order=_ORDERS[order.kind],
-        allow_different_barriers=allow_different_barriers,
+        allow_different_barriers=config.different_barriers,
         finding_capacity=MOST_FINDINGS,
     )
     report = Report()

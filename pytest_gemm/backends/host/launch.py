@@ -150,7 +150,15 @@ def _launch(config: LaunchConfig, values: Sequence[Any], launches: int, timeout:
     pointers = (ctypes.c_void_p * max(len(values), 1))()
     for index, value in enumerate(values):
         pointers[index] = ctypes.addressof(value)
-    return _Launch(config.grid, config.block, config.shared_mem, launches, timeout, pointers)
+    return _Launch(
+        grid=config.grid,
+        block=config.block,
+        shared_bytes=config.shared_mem,
+        launches=launches,
+        timeout=timeout,
+        arguments=pointers,
+        allow_different_barriers=config.different_barriers,
+    )
 
 
 class LoadedKernel:
