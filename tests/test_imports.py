@@ -25,7 +25,7 @@ ORDER = [
     *("function", "workers.turns", "workers.output", "workers.serve", "workers.worker"),
     *("workers.pool", "workers"),
     *("executor", "revival", "judging", "record", "collection"),
-    *("report", "session", "closing"),
+    *("report", "session", "closing", "cli"),
     *("publish", "recorder", "shared", "fixture", "plugin"),
 ]
 """A module imports only from those named before it, or from its own package."""

@@ -1,9 +1,19 @@
 """What is stored of earlier runs, and how: see docs/baselines.md for the files."""
 
-from pytest_gemm.baselines.records import Fact, Series, Session, differing, epoch, source_hash
+from pytest_gemm.baselines.records import (
+    Fact,
+    Series,
+    Session,
+    differing,
+    epoch,
+    newest,
+    source_hash,
+)
+from pytest_gemm.baselines.session_file import SESSIONS_KEPT
 from pytest_gemm.baselines.store import BaselineStore, Flushed
 
 __all__ = [
+    "SESSIONS_KEPT",
     "BaselineStore",
     "Fact",
     "Flushed",
@@ -11,5 +21,6 @@ __all__ = [
     "Session",
     "differing",
     "epoch",
+    "newest",
     "source_hash",
 ]

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -41,8 +41,8 @@ sources/* -text
 """
 
 
-Change = Callable[[Mapping[str, list[Session]]], Mapping[str, Sequence[Session]]]
-"""Takes a kernel's sessions by benchmark; returns those of the benchmarks that change."""
+Change = Callable[[Sequence[Session]], Iterable[Session]]
+"""Takes a benchmark's sessions, oldest first, and returns those to store."""
 
 
 @dataclass(frozen=True)
@@ -108,10 +108,10 @@ class BaselineStore:
         with self._opened(device, kernel) as file:
             return file.anchor(benchmark)
 
-    def sessions(self, device: str, kernel: str) -> dict[str, list[Session]]:
-        """All that is stored of a kernel, by benchmark, oldest first."""
+    def sessions(self, device: str, kernel: str, benchmark: str) -> list[Session]:
+        """All that is stored of a benchmark, whatever its series and epoch, oldest first."""
         with self._opened(device, kernel) as file:
-            return {benchmark: file.sessions(benchmark) for benchmark in file.benchmarks}
+            return file.sessions(benchmark)
 
     def benchmarks(self, device: str) -> tuple[str, ...]:
         """The ids stored for a device, sorted; files that cannot be used are left out."""
@@ -120,9 +120,9 @@ class BaselineStore:
             self._benchmarks[device] = tuple(sorted(set(found)))
         return self._benchmarks[device]
 
-    def kernels(self, device: str) -> tuple[str, ...]:
-        """The kernels stored for a device, without parameters, sorted."""
-        return tuple(sorted(file.kernel for file in self._usable(device)))
+    def names(self, device: str) -> list[tuple[str, str]]:
+        """Kernel (without parameters) and id of every benchmark stored for a device, sorted."""
+        return sorted((f.kernel, name) for f in self._usable(device) for name in f.benchmarks)
 
     def medians(self, device: str) -> Iterator[tuple[float, ...]]:
         """Of every benchmark stored for a device, the medians that say how much sessions scatter.
@@ -220,25 +220,45 @@ class BaselineStore:
         except OSError as error:
             raise self._unusable(error) from None
 
-    def edit(self, device: str, kernel: str, change: Change) -> Path | None:
-        """Let ``change`` choose other sessions for a kernel's benchmarks, and write its file.
+    def edit(
+        self, device: str, kernel: str, benchmarks: Iterable[str], change: Change
+    ) -> Path | None:
+        """Put other sessions in the place of some benchmarks', and write the kernel's file.
 
-        ``change`` takes all sessions by benchmark and returns those of the benchmarks to change;
-        a file without sessions is deleted. Returns the file, or None where nothing changed.
-        Raises BaselineError.
+        ``change`` takes a benchmark's sessions, oldest first, and returns those to store. A file
+        without sessions is deleted. Returns the file, or None where nothing changed. Raises
+        BaselineError; nothing is written then.
         """
         path = self._device_path(device, kernel)
         try:
+            with locked(self.root), _explained(path):
+                self._forget()
+                file = self._file(path, device)
+                if file is None:
+                    return None
+                file.check()
+                before = {name: file.sessions(name) for name in benchmarks}
+                after = {name: list(change(sessions)) for name, sessions in before.items()}
+                self._forget()
+                if after == before:
+                    return None
+                text = file.changed(after)
+                return _save(path, text.encode()) if text else _delete(path)
+        except OSError as error:
+            raise self._unusable(error) from None
+
+    def forget_exact(self, kernel: str, benchmarks: Collection[str]) -> Path | None:
+        """Drop the facts of some benchmarks; otherwise as ``edit``."""
+        path = self._exact_path(kernel)
+        try:
             with locked(self.root):
                 self._forget()
-                before = self.sessions(device, kernel)
-                changes = {k: v for k, v in change(before).items() if v != before.get(k)}
-                if not changes:
+                before = self._read_facts(path, family(kernel))
+                kept = [fact for fact in before.values() if fact.benchmark not in benchmarks]
+                if len(kept) == len(before):
                     return None
-                with self._opened(device, kernel) as file:
-                    text = file.changed(changes)
-                self._forget()
-                return _save(path, text.encode()) if text else _delete(path)
+                text = schema.write_facts(family(kernel), kept)
+                return _save(path, text.encode()) if kept else _delete(path)
         except OSError as error:
             raise self._unusable(error) from None
 

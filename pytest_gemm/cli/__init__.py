@@ -1,0 +1,42 @@
+"""The command ``pytest-gemm``: one module for each subcommand, listed in ``COMMANDS``.
+
+A command's module has ``add(commands)``, which adds its parser with a default ``run`` that takes
+the arguments and returns the exit code: 0, or 1 where something could not be done. A mistake in
+the arguments is a ConfigError, and exit code 2. What only ``run`` needs is imported there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from pytest_gemm.cli import baseline
+from pytest_gemm.errors import ConfigError, GemmError
+
+__all__ = ["COMMANDS", "baseline", "main"]
+
+COMMANDS = (baseline,)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="pytest-gemm", description="What pytest-gemm does outside of a pytest run."
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        command.add(commands)
+    arguments = parser.parse_args(argv)
+    try:
+        code: int = arguments.run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read the output, such as head, has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except GemmError as error:
+        print(f"pytest-gemm: {error}", file=sys.stderr)
+        return 2 if isinstance(error, ConfigError) else 1
+    return code
