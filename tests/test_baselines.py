@@ -6,8 +6,6 @@ import math
 import multiprocessing
 import os
 import random
-import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Any
 import pytest
 
 from pytest_gemm.baselines import BaselineStore, Fact, Session, frame, schema, source_hash, store
+from pytest_gemm.baselines.checks import UnusableError
 from pytest_gemm.baselines.files import safe_name, write_atomically
 from pytest_gemm.errors import BaselineError
 from pytest_gemm.stats import Estimate, summarize
@@ -602,32 +601,347 @@ def test_a_format_without_a_migration_is_one_sentence(
         BaselineStore(tmp_path).reference(DEVICE, "tiled", BENCHMARK)
 
 
-# Merging
+# Epochs, anchors, damage
+
+LINES = 5
+"""The file's first session stands in the line after so many."""
 
 
-@pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
-def test_sessions_that_two_branches_added_merge(tmp_path: Path) -> None:
-    def git(*arguments: str) -> None:
-        command = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org", *arguments]
-        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+def edited(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
 
-    def commit(*sessions: Session) -> None:
-        stored(tmp_path / "baselines", *sessions)
-        git("add", ".")
-        git("commit", "-m", "sessions")
 
-    git("init", "-b", "main")
-    commit(*(session(day) for day in range(1, 21)))
-    git("checkout", "-b", "branch")
-    commit(session(21), session(22, source=""))
-    git("checkout", "main")
-    commit(session(23))
-    git("merge", "branch")
+def test_each_epoch_of_a_series_keeps_its_twenty(tmp_path: Path) -> None:
+    old = {"compiler": "g++ 11"}
+    stored(tmp_path, *(session(day, environment=old) for day in range(1, 23)))
+    baselines = stored(tmp_path, *(session(day) for day in range(23, 29)))
 
-    baselines = BaselineStore(tmp_path / "baselines")
-    found = baselines.series(DEVICE, "tiled", BENCHMARK)
-    days = sorted(int(s.date[8:10]) for series in found for s in series.sessions)
-    assert days == [*range(3, 22), 22, 23] or days == [*range(2, 24)]
+    found = baselines.sessions(DEVICE, "tiled", BENCHMARK)
+
+    assert [int(s.date[8:10]) for s in found] == [*range(3, 29)]
+    assert len({s.program for s in found}) == 1
+    assert len({s.epoch for s in found}) == 2
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"settings": {"dtype": "float32", "method": "another"}},
+        {"environment": {"compiler": "g++ 13"}},
+        {"environment": {"compiler": "g++ 12.2", "driver": "1"}},
+        {"seed": 1},
+        {"recipe": "normal-2"},
+    ],
+    ids=str,
+)
+def test_what_makes_times_incomparable_is_another_epoch(changes: dict[str, Any]) -> None:
+    assert session(**changes).epoch != session().epoch
+    assert session(**changes).program == session().program
+    assert session(environment={"compiler": "g++ 12.2", "load": 9.0}).epoch == session().epoch
+
+
+def test_the_medians_are_those_of_the_newest_epoch_alone(tmp_path: Path) -> None:
+    other = "tiled-8x8x8-float32"
+    baselines = stored(
+        tmp_path,
+        session(1, environment={"compiler": "g++ 11"}),
+        session(2),
+        session(3, environment={"compiler": "g++ 12.2", "load": 4.0}),
+        session(4, benchmark=other, source=""),
+        session(5, benchmark=other),
+    )
+
+    assert list(baselines.medians(DEVICE)) == [
+        tuple(s.estimate.median for s in baselines.sessions(DEVICE, "tiled", BENCHMARK)[1:]),
+        (baselines.sessions(DEVICE, "tiled", other)[1].estimate.median,),
+    ]
+
+
+def test_the_anchor_is_what_was_pinned_last(tmp_path: Path) -> None:
+    baselines = stored(
+        tmp_path,
+        session(1, anchor="v1"),
+        session(2, anchor="v2"),
+        session(3, anchor="v2"),
+        session(4),
+    )
+
+    anchor = baselines.anchor(DEVICE, "tiled", BENCHMARK)
+
+    assert anchor is not None
+    assert [(s.anchor, s.date[8:10]) for s in anchor.sessions] == [("v2", "02"), ("v2", "03")]
+    assert baselines.anchor(DEVICE, "tiled", "tiled-8x8x8-float32") is None
+
+
+def test_a_damaged_line_is_named_and_harms_its_own_benchmark_alone(tmp_path: Path) -> None:
+    other = "tiled-8x8x8-float32"
+    stored(tmp_path, session(1), session(2), session(3, benchmark=other))
+    path = tmp_path / DEVICE / "tiled.json"
+    edited(path, '"mad": ', '"mad": -')
+    baselines = BaselineStore(tmp_path)
+
+    with pytest.raises(BaselineError, match=r"tiled\.json: line 6: mad is -.*not negative"):
+        baselines.reference(DEVICE, "tiled", BENCHMARK)
+    assert baselines.reference(DEVICE, "tiled", other) is not None
+    assert baselines.benchmarks(DEVICE) == (BENCHMARK, other)
+    assert len(baselines.unreadable(DEVICE)) == 1
+    baselines.append(session(4, benchmark=other), SOURCE)
+    assert len(baselines.flush().refused) == 1
+
+
+def test_a_file_without_sessions_is_no_baseline(tmp_path: Path) -> None:
+    stored(tmp_path, session(1))
+    path = tmp_path / DEVICE / "tiled.json"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines[:LINES], *lines[LINES + 1 :]]))
+
+    with pytest.raises(BaselineError, match="holds no session"):
+        BaselineStore(tmp_path).reference(DEVICE, "tiled", BENCHMARK)
+
+
+def test_the_order_of_benchmarks_in_a_file_does_not_matter(tmp_path: Path) -> None:
+    sizes = (4, 8, 16, 32)
+    names = [f"tiled-{size}x{size}x{size}-float32" for size in sizes]
+    stored(
+        tmp_path, *(session(size % 31, benchmark=n) for size, n in zip(sizes, names, strict=True))
+    )
+    path = tmp_path / DEVICE / "tiled.json"
+    lines = path.read_text().splitlines(keepends=True)
+    moved = lines[LINES : LINES + 4]
+    path.write_text("".join([*lines[:LINES], *reversed(moved), *lines[LINES + 4 :]]))
+
+    baselines = BaselineStore(tmp_path)
+
+    for size, name in zip(sizes, names, strict=True):
+        (found,) = baselines.sessions(DEVICE, "tiled", name)
+        assert found.date == session(size % 31).date
+
+
+def test_an_update_drops_no_other_benchmark(tmp_path: Path) -> None:
+    renamed = "tiled_old-64x64x64-float32"
+    stored(tmp_path, session(1, benchmark=renamed), session(1))
+    baselines = stored(tmp_path, *(session(day) for day in range(2, 31)))
+
+    assert renamed in baselines.benchmarks(DEVICE)
+    assert len(baselines.sessions(DEVICE, "tiled", renamed)) == 1
+
+
+def test_reading_never_writes(tmp_path: Path) -> None:
+    stored(tmp_path, session(1), session(2, source=""), facts=(fact(),))
+    before = files(tmp_path)
+    baselines = BaselineStore(tmp_path)
+    baselines.reference(DEVICE, "tiled", BENCHMARK)
+    baselines.anchor(DEVICE, "tiled", BENCHMARK)
+    baselines.unreadable(DEVICE)
+    list(baselines.medians(DEVICE))
+    baselines.load_exact("tiled")
+    baselines.flush()
+
+    assert files(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        lambda data: json.dumps(data),
+        lambda data: json.dumps(data, indent=4),
+        lambda data: json.dumps(data, separators=(",", ":")),
+        lambda data: json.dumps(data, sort_keys=True, indent=1).replace("\n", "\r\n"),
+    ],
+    ids=["one line", "indented", "compact", "sorted"],
+)
+def test_another_layout_of_the_same_data_is_read_alike(
+    tmp_path: Path, layout: Callable[[Any], str]
+) -> None:
+    given = session(2, benchmark='od"d\\ nämé-1x1x1-float32')
+    before = stored(tmp_path, session(1), given, session(3, anchor="v1"), facts=(fact(), fact(8)))
+    names = before.benchmarks(DEVICE)
+    expected = [before.sessions(DEVICE, "tiled", name) for name in names]
+    facts = before.load_exact("tiled")
+    for path in tmp_path.glob("*/*.json"):
+        path.write_bytes(layout(json.loads(path.read_text())).encode())
+
+    after = BaselineStore(tmp_path)
+
+    assert after.benchmarks(DEVICE) == names
+    assert [after.sessions(DEVICE, "tiled", name) for name in names] == expected
+    assert after.load_exact("tiled") == facts
+    assert list(after.medians(DEVICE)) == list(before.medians(DEVICE))
+
+
+BAD_VALUES = (None, True, "", "a\nb", "text", -1, 0, 0.0, -0.5, 1.5, 10**19, math.nan, math.inf)
+
+
+def entry_places() -> list[tuple[str, ...]]:
+    """Every key of a session's line, as a path."""
+    entry = json.loads(schema.session_line(session()))
+    inner = [(key, name) for key in ("conditions", "machine", "setup") for name in entry[key]]
+    return [
+        *((key,) for key in entry),
+        *inner,
+        ("deciles", "0"),
+        ("deciles", "4"),
+        ("deciles", "8"),
+    ]
+
+
+@pytest.mark.parametrize("place", entry_places(), ids="-".join)
+def test_reading_quickly_accepts_nothing_that_reading_carefully_refuses(
+    tmp_path: Path, place: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = schema.session_line(session(1))
+
+    def refused(text: str) -> str:
+        try:
+            lines = [
+                each
+                for lines in schema.split_lines([(1, line), (2, text)]).values()
+                for each in lines
+            ]
+            schema.read_sessions(lines, DEVICE, "tiled")
+        except UnusableError as error:
+            return str(error)
+        return ""
+
+    quickly, texts = [], []
+    for value in [*BAD_VALUES, [], {}, [[1]], {"a": {"b": 1}}, "missing", "twice"]:
+        entry = json.loads(line)
+        *outer, key = place
+        holder = entry[outer[0]] if outer else entry
+        key_or_index = int(key) if isinstance(holder, list) else key
+        text = ""
+        if value == "missing":
+            del holder[key_or_index]
+        elif value == "twice":
+            text = line.replace(f'"{key}": ', f'"{key}": 1, "{key}": ', 1)
+        else:
+            holder[key_or_index] = value
+        texts.append(text or json.dumps(entry))
+        quickly.append(refused(texts[-1]))
+        assert not quickly[-1] or quickly[-1].startswith(("line 2", "it is not JSON"))
+    monkeypatch.setattr(schema, "_read_quickly", lambda lines: None)
+
+    assert [refused(text) for text in texts] == quickly
+    assert any(quickly)
+
+
+# Format 1
+
+FORMAT_1 = f"""\
+{{
+  "device": "{DEVICE}",
+  "format": 1,
+  "kernel": "tiled",
+  "sessions": [
+    {{NEWER}},
+    {{OTHER}},
+    {{OLDER}}
+  ]
+}}
+"""
+
+
+def line_of_format_1(day: int, benchmark: str = BENCHMARK) -> str:
+    given = session(day)
+    estimate = given.estimate
+    entry = {
+        "benchmark": benchmark,
+        "commit": None,
+        "date": given.date,
+        "deciles": list(estimate.deciles),
+        "environment": dict(given.environment),
+        "high": estimate.high,
+        "launch": dict(given.launch),
+        "launches": 4,
+        "low": estimate.low,
+        "mad": estimate.mad,
+        "median": estimate.median,
+        "n": estimate.n,
+        "recipe": given.recipe,
+        "seed": 0,
+        "settings": dict(given.settings),
+        "source": given.source,
+    }
+    return json.dumps(entry)
+
+
+def store_of_format_1(root: Path) -> Path:
+    path = root / DEVICE / "tiled.json"
+    path.parent.mkdir(parents=True)
+    text = FORMAT_1
+    for name, line in (
+        ("NEWER", line_of_format_1(2)),
+        ("OTHER", line_of_format_1(3, "tiled-8x8x8-float32")),
+        ("OLDER", line_of_format_1(1)),
+    ):
+        text = text.replace(f"{{{name}}}", line)
+    path.write_text(text)
+    exact = root / "exact" / "tiled.json"
+    exact.parent.mkdir()
+    line = schema.fact_line(fact())
+    exact.write_text(
+        f'{{\n  "facts": [\n    {line}\n  ],\n  "format": 1,\n  "kernel": "tiled"\n}}\n'
+    )
+    return path
+
+
+def test_format_1_is_read_and_left_alone(tmp_path: Path) -> None:
+    store_of_format_1(tmp_path)
+    before = files(tmp_path)
+    baselines = BaselineStore(tmp_path)
+
+    assert baselines.sessions(DEVICE, "tiled", BENCHMARK) == [session(1), session(2)]
+    assert baselines.sessions(DEVICE, "tiled", "tiled-8x8x8-float32") == [
+        session(3, benchmark="tiled-8x8x8-float32")
+    ]
+    assert list(baselines.load_exact("tiled").values()) == [fact()]
+    assert baselines.unreadable(DEVICE) == ()
+    assert files(tmp_path) == before
+
+
+def test_an_update_brings_format_1_to_the_present_one_and_loses_nothing(tmp_path: Path) -> None:
+    path = store_of_format_1(tmp_path)
+    baselines = stored(tmp_path, session(4), facts=(fact(8),))
+
+    found = baselines.sessions(DEVICE, "tiled", BENCHMARK)
+
+    assert [s.date[8:10] for s in found] == ["01", "02", "04"]
+    assert len(baselines.sessions(DEVICE, "tiled", "tiled-8x8x8-float32")) == 1
+    assert len(baselines.load_exact("tiled")) == 2
+    assert '"format": 2' in path.read_text()
+    assert len(path.read_text().splitlines()) == LINES + 4 + 3
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"n": 30', '"n": -1', "sessions[1]: n is -1"),
+        ('"seed": 0, ', "", "sessions[1].setup lacks 'seed'"),
+        ('"commit": null, ', "", "sessions[1] lacks 'commit'"),
+        ('"commit": null', '"anchor": 1', "sessions[1] lacks 'commit'"),
+    ],
+)
+def test_damage_in_format_1_is_named(tmp_path: Path, old: str, new: str, said: str) -> None:
+    edited(store_of_format_1(tmp_path), old, new)
+    (error,) = BaselineStore(tmp_path).unreadable(DEVICE)
+    assert said in str(error)
+
+
+def test_the_baselines_of_this_repository_can_be_read() -> None:
+    baselines = BaselineStore(Path(__file__).parent.parent / "baselines")
+    gpus = baselines.devices("cuda")
+    assert gpus
+    for device in gpus:
+        assert baselines.unreadable(device) == ()
+        for kernel, benchmark in baselines.names(device):
+            reference = baselines.reference(device, kernel, benchmark)
+            assert reference is not None
+            assert len(reference.sessions) >= 5
+            assert baselines.load_exact(kernel)
+            for each in reference.sessions:
+                assert baselines.source(each.source)
 
 
 # Corruption

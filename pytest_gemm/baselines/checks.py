@@ -25,11 +25,16 @@ _SHA256 = re.compile(r"(?:[0-9a-f]{64})?")
 
 
 class UnusableError(Exception):
-    """Why a file cannot be used. ``newer``: another version of pytest-gemm could."""
+    """Why a file cannot be used.
 
-    def __init__(self, reason: str, *, newer: bool = False) -> None:
+    ``newer``: another version of pytest-gemm could; ``remedy``: what to do, where that is better
+    than to restore the file.
+    """
+
+    def __init__(self, reason: str, *, newer: bool = False, remedy: str = "") -> None:
         super().__init__(reason)
         self.newer = newer
+        self.remedy = remedy
 
 
 def parsed(text: str, first_line: int = 1) -> Any:

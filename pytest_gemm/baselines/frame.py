@@ -85,7 +85,8 @@ def unframed(
     if marker := _MARKER.search(text):
         line = text.count("\n", 0, marker.start()) + 1
         raise UnusableError(
-            f"line {line} is a conflict marker of git: delete such lines and keep all others"
+            f"line {line} is a conflict marker of git",
+            remedy="delete such lines and keep all others",
         )
     data = parsed(text)
     if not isinstance(data, dict):
@@ -113,7 +114,9 @@ def _by_lines(text: str, entries: str) -> tuple[Json, list[tuple[Place, str]]] |
     first = head.count("\n") + 2
     # No text of JSON holds a line break.
     *lines, rest = f",\n{body[: -len(_END)]}    ".split(",\n    ")[1:] or [""]
-    if rest or not all(line[:1] == "{" and line[-1] == "}" for line in lines):
+    if rest or body.count("\n") - _END.count("\n") != len(lines):
+        return None
+    if not all(line[:1] == "{" and line[-1] == "}" for line in lines):
         return None
     return header, list(enumerate(lines, first))
 

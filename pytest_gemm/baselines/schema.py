@@ -222,14 +222,22 @@ def split_lines(entries: Iterable[tuple[Place, str]]) -> dict[str, list[Line]]:
         measured, has_both, shared = text.partition(_MACHINE_KEY)
         benchmark = text[start : text.find('"', start)]
         if not (has_both and text.startswith(_OPENING)) or "\\" in benchmark:
-            canonical = _session_text(placed(place), parsed_entry(place, text))
+            entry = parsed_entry(place, text)
+            canonical = _session_text(placed(place), entry)
             measured, _, shared = canonical.partition(_MACHINE_KEY)
-            benchmark = a_text(_decode(canonical, start - 1)[0])
+            benchmark = _benchmark(place, entry["benchmark"])
         line = Line(place, measured + "}", kept.setdefault(shared, shared))
         found.setdefault(benchmark, []).append(line)
-    for benchmark in found:
-        a_text(benchmark)
+    for benchmark, lines in found.items():
+        _benchmark(lines[0].place, benchmark)
     return found
+
+
+def _benchmark(place: Place, value: Any) -> str:
+    try:
+        return a_text(value)
+    except UnusableError as error:
+        raise UnusableError(f"{placed(place)}: benchmark {error}") from None
 
 
 def read_sessions(lines: Sequence[Line], device: str, kernel: str) -> list[Session]:
@@ -368,8 +376,8 @@ def read_facts(text: str) -> tuple[str, dict[tuple[str, int, str], Fact]]:
         first = places.setdefault(fact.key, place)
         if facts.setdefault(fact.key, fact) != fact:
             raise UnusableError(
-                f"{placed(first)} and {placed(place)} contradict each other on {fact.benchmark}: "
-                "two branches changed it, delete the line that is wrong"
+                f"{placed(first)} and {placed(place)} contradict each other on {fact.benchmark}",
+                remedy="two branches changed it, delete the line that is wrong",
             )
     return kernel, facts
 

@@ -452,7 +452,8 @@ def _explained(path: Path) -> Iterator[None]:
         yield
     except UnusableError as error:
         upgrade = "upgrade pytest-gemm, or " if error.newer else ""
-        raise BaselineError(f"{path}: {error}; {upgrade}{_way_out(path)}") from None
+        remedy = error.remedy or f"{upgrade}{_way_out(path)}"
+        raise BaselineError(f"{path}: {error}; {remedy}") from None
 
 
 def _way_out(path: Path) -> str:
