@@ -13,12 +13,12 @@ from typing import Any
 
 from pytest_gemm.baselines import BaselineStore
 from pytest_gemm.errors import BaselineError
+from pytest_gemm.exact import facts_of
 from pytest_gemm.judging import session_of
 from pytest_gemm.options import Options
 from pytest_gemm.record import Record
 from pytest_gemm.report.terminal import table
 from pytest_gemm.report.verdict import sentence
-from pytest_gemm.session import fact_of
 
 REPORT_FORMAT = 1
 UPDATE = "pytest --gemm-bench --gemm-baseline=update"
@@ -104,8 +104,8 @@ def _store(options: Options, records: Sequence[Record], notes: list[str]) -> lis
     for record in records:
         if record.outcome != "passed":
             continue
-        if record.result.digest:
-            store.update_exact(fact_of(record.case, record.result))
+        for fact in facts_of(record.case, record.result):
+            store.update_exact(fact)
         if record.gate == "stored":
             kernel = record.case.kernel
             suffix = ".py" if kernel.is_python else ".cu"

@@ -9,13 +9,13 @@ from functools import cached_property
 from pytest_gemm import backends
 from pytest_gemm.backends.base import Backend, Device
 from pytest_gemm.backends.choice import choose_backend
-from pytest_gemm.baselines import BaselineStore, Fact
+from pytest_gemm.baselines import BaselineStore
 from pytest_gemm.case import Case
 from pytest_gemm.errors import BaselineError, ConfigError, DeviceBusyError, GemmError
+from pytest_gemm.exact import changes
 from pytest_gemm.executor import Function, open_executor
 from pytest_gemm.judging import Judge, disturbance
 from pytest_gemm.options import Options
-from pytest_gemm.pipeline import TIMED_RECIPE
 from pytest_gemm.record import Record
 from pytest_gemm.report.verdict import explain
 from pytest_gemm.result import Result
@@ -139,31 +139,23 @@ class GemmSession:
             return Record(case, result, "passed", gate if timed else "", verdict=verdict)
         messages = []
         try:
-            messages.append(self._changed_bits(case, result, repeat))
+            messages += self._changed_facts(case, result, repeat)
         except BaselineError as error:
             # A regression stays one; otherwise nothing is said while a fact is unreadable.
-            if verdict is None or verdict.outcome != "slower":
+            if verdict is None or not verdict.fails():
                 verdict = Verdict("withheld", notes=(str(error),))
         if verdict and verdict.fails(strict=mode == "strict"):
             messages.append(explain(case, result, verdict, repeat))
-        message = "\n".join(filter(None, messages))
+        message = "\n".join(messages)
         gate = verdict.outcome if verdict else ""
         return Record(case, result, _outcome(message), gate, message, verdict)
 
-    def _changed_bits(self, case: Case, result: Result, repeat: str) -> str:
-        """What to say where C's bits are not the stored ones, or not stored under strict."""
-        fact = fact_of(case, result)
-        stored = self.store.exact_digest(fact.kernel, fact.benchmark, fact.seed, fact.recipe)
-        if not result.digest or stored == result.digest:
-            return ""
-        accept = f"accept with: {repeat} --gemm-baseline=update"
-        if stored is None:
-            strict = self.options.baseline == "strict"
-            return f"{_title(case)}: no digest of C is stored; {accept}" if strict else ""
-        return (
-            f"{_title(case)}: the bits of C changed (stored {stored}, now {result.digest}), "
-            f"as after another order of summation; {accept}"
-        )
+    def _changed_facts(self, case: Case, result: Result, repeat: str) -> list[str]:
+        strict = self.options.baseline == "strict"
+        return [
+            f"{_title(case)}: {change}; accept with: {repeat} --gemm-baseline=update"
+            for change in changes(case, result, self.store, strict=strict)
+        ]
 
     def _repeat(self, target: str) -> str:
         """The command that runs just this case again."""
@@ -191,8 +183,3 @@ def _title(case: Case) -> str:
 
 def _outcome(message: str) -> str:
     return "failed" if message else "passed"
-
-
-def fact_of(case: Case, result: Result) -> Fact:
-    """What of a result holds on every machine."""
-    return Fact(case.kernel.id, case.id, case.settings.seed, TIMED_RECIPE, result.digest)

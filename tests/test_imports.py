@@ -24,7 +24,7 @@ ORDER = [
     *("options", "case", "result", "reuse", "pipeline", "references", "dueling", "runner"),
     *("function", "workers.turns", "workers.output", "workers.serve", "workers.worker"),
     *("workers.pool", "workers"),
-    *("executor", "revival", "judging", "record", "collection"),
+    *("executor", "exact", "revival", "judging", "record", "collection"),
     *("report", "session", "closing", "cli"),
     *("publish", "recorder", "shared", "fixture", "plugin"),
 ]
