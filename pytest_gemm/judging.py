@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,14 +15,19 @@ from pytest_gemm.conditions import withhold_reason
 from pytest_gemm.duet import Duet
 from pytest_gemm.errors import BaselineError, DeviceBusyError, GemmError
 from pytest_gemm.executor import Executor, Function
-from pytest_gemm.margin import margin_of
+from pytest_gemm.margin import expected, margin_of
 from pytest_gemm.pipeline import TIMED_RECIPE
 from pytest_gemm.result import Result
 from pytest_gemm.revival import stored_kernel
-from pytest_gemm.verdict import Verdict, judge
+from pytest_gemm.screen import device_spread
+from pytest_gemm.stats import Spread
+from pytest_gemm.verdict import Verdict, held_against_anchor, judge
 
 METHOD = "rounds of 8 in fresh allocations"
 """How times are taken; times of another method are not compared."""
+
+SURE = frozenset({"duet", "program"})
+"""Grounds on which a verdict rests without the stored times."""
 
 Weigh = partial[Verdict]
 """``verdict.judge`` of one case, without ``duets`` and ``finding``."""
@@ -37,6 +43,7 @@ class Judge:
         self._store = store
         self._executor = executor
         self._margin = margin
+        self._spreads: dict[str, Spread] = {}
 
     def verdict(
         self, case: Case, function: Function | None, result: Result, *, duets: bool = True
@@ -66,12 +73,30 @@ class Judge:
             kind=kind,
             benchmarks=max(1, len(stored)),
             margin=self._margin,
+            prior=self._spread(now.device, kind),
         )
         verdict = weigh(duets=duets)
         if verdict.suspicious and duets:
-            return self._dueled(weigh, verdict, case, function, now, reference)
-        baseline = [session.environment for session in reference.sessions]
-        return _withheld(verdict, disturbance(result, baseline))
+            verdict = self._dueled(weigh, verdict, case, function, now, reference)
+        if verdict.decided_by not in SURE:
+            baseline = [session.environment for session in reference.sessions]
+            verdict = _withheld(verdict, disturbance(result, baseline))
+        return self._drifted(weigh, verdict, now)
+
+    def _drifted(self, weigh: Weigh, verdict: Verdict, now: Session) -> Verdict:
+        """The verdict, or ``drifted`` where accepted steps have added up since the anchor."""
+        anchor = self._store.anchor(now.device, now.kernel, now.benchmark)
+        if anchor is None:
+            return verdict
+        same = {key: weigh.keywords[key] for key in ("kind", "benchmarks", "prior")}
+        return held_against_anchor(verdict, now, anchor, **same)
+
+    def _spread(self, device: str, kind: str) -> Spread:
+        """How much sessions scatter on a device, from all that is stored for it."""
+        if device not in self._spreads:
+            series = ([*map(math.log, medians)] for medians in self._store.medians(device))
+            self._spreads[device] = device_spread(series, expected(kind))
+        return self._spreads[device]
 
     def _dueled(
         self,

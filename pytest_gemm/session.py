@@ -14,7 +14,7 @@ from pytest_gemm.case import Case
 from pytest_gemm.errors import BaselineError, ConfigError, DeviceBusyError, GemmError
 from pytest_gemm.exact import changes
 from pytest_gemm.executor import Function, open_executor
-from pytest_gemm.judging import Judge, disturbance
+from pytest_gemm.judging import SURE, Judge, disturbance
 from pytest_gemm.options import Options
 from pytest_gemm.record import Record
 from pytest_gemm.report.verdict import explain
@@ -23,9 +23,6 @@ from pytest_gemm.verdict import Verdict
 
 SUSPICIOUS = frozenset({"slower", "inconclusive"})
 """Outcomes that are not taken from one attempt."""
-
-SURE = frozenset({"duet", "program"})
-"""Grounds on which a verdict rests without the stored times."""
 
 
 class GemmSession:
