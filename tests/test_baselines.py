@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks import scale
 from pytest_gemm.baselines import BaselineStore, Fact, Session, frame, schema, source_hash, store
 from pytest_gemm.baselines.checks import UnusableError
 from pytest_gemm.baselines.files import safe_name, write_atomically
@@ -942,6 +943,17 @@ def test_the_baselines_of_this_repository_can_be_read() -> None:
             assert baselines.load_exact(kernel)
             for each in reference.sessions:
                 assert baselines.source(each.source)
+
+
+def test_a_large_store_is_loaded_judged_and_reported(tmp_path: Path) -> None:
+    scale.make(tmp_path, 120, 4)
+
+    found = scale.measure(tmp_path, 120)
+
+    assert found["stored"] == 120
+    assert found["sessions"] == 480
+    assert found["outcomes"] == {"same": 120}
+    assert found["prior"] == pytest.approx(0.002, rel=0.2)
 
 
 # Corruption

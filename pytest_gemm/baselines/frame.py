@@ -52,11 +52,11 @@ def parsed_entry(place: Place, text: str) -> Any:
 class Frame:
     """A file taken apart: its names, and the text of each entry with the line that it stands in.
 
-    An entry's text may be anything that begins with ``{`` and ends with ``}``.
+    An entry's text may be anything, as long as it is one line.
     """
 
     names: Mapping[str, str]
-    entries: list[tuple[Place, str]]
+    entries: Iterable[tuple[Place, str]]
 
 
 def framed(names: Mapping[str, str], entries: str, lines: Iterable[str]) -> str:
@@ -100,25 +100,23 @@ def unframed(
     return Frame(values, [(place, _text(place, value, line_of)) for place, value in found_at])
 
 
-def _by_lines(text: str, entries: str) -> tuple[Json, list[tuple[Place, str]]] | None:
+def _by_lines(text: str, entries: str) -> tuple[Json, Iterable[tuple[Place, str]]] | None:
     """Header and lines of a file as ``framed`` writes it; None for any other."""
-    head, opened, body = text.partition(f'  "{entries}": [\n')
-    if not opened or not head.endswith(",\n") or not body.endswith(_END):
+    opening = f'  "{entries}": [\n'
+    start = text.find(opening)
+    head = text[: max(0, start)]
+    if not head.endswith(",\n") or not text.endswith(f",\n{_END}"):
         return None
     try:
         header = parsed(f"{head[:-2]}\n}}")
     except UnusableError:
         return None
-    if not isinstance(header, dict):
-        return None
-    first = head.count("\n") + 2
     # No text of JSON holds a line break.
-    *lines, rest = f",\n{body[: -len(_END)]}    ".split(",\n    ")[1:] or [""]
-    if rest or body.count("\n") - _END.count("\n") != len(lines):
+    lines = text[start + len(opening) + 4 : -len(_END) - 2].split(",\n    ")
+    first = head.count("\n") + 2
+    if text.count("\n") != first - 1 + len(lines) + _END.count("\n"):
         return None
-    if not all(line[:1] == "{" and line[-1] == "}" for line in lines):
-        return None
-    return header, list(enumerate(lines, first))
+    return (header, enumerate(lines, first)) if isinstance(header, dict) else None
 
 
 def _migrated(version: Any, data: Json, migrations: Mapping[int, Callable[[Json], Json]]) -> Json:

@@ -24,21 +24,8 @@ EPOCH_KEYS = (
 )
 """The parts of an environment that change what a kernel compiles to or how it is launched."""
 
-VARYING_KEYS = (
-    "canary_s",
-    "foreign_processes",
-    "foreign_utilisation",
-    "limited_by",
-    "load",
-    "memory_clock",
-    "power",
-    "power_cap",
-    "slowdown",
-    "sm_clock",
-    "temperature",
-    "utilisation",
-)
-"""The parts that differ from session to session. Only the layout of a stored line depends on it."""
+VARYING_KEYS = ("canary_s", "load", "power", "temperature", "utilisation")
+"""The parts that no two sessions share. Only the layout of a stored line depends on it."""
 
 
 @dataclass(frozen=True, slots=True)

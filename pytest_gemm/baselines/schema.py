@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from operator import itemgetter, le
 from typing import Any, NamedTuple
 
@@ -59,7 +60,7 @@ class Line(NamedTuple):
 
     @property
     def text(self) -> str:
-        return f"{self.measured[:-1]}{_MACHINE_KEY}{self.shared}"
+        return f"{self.measured}{_MACHINE_KEY}{self.shared}"
 
     @property
     def is_pinned(self) -> bool:
@@ -100,7 +101,7 @@ class Setup(NamedTuple):
 
 
 Shared = tuple[Json, Setup]
-"""The machine and the setup."""
+"""The environment as far as it is stored with the machine and the setup, and the setup."""
 
 
 # Writing
@@ -226,8 +227,11 @@ def split_lines(entries: Iterable[tuple[Place, str]]) -> dict[str, list[Line]]:
             canonical = _session_text(placed(place), entry)
             measured, _, shared = canonical.partition(_MACHINE_KEY)
             benchmark = _benchmark(place, entry["benchmark"])
-        line = Line(place, measured + "}", kept.setdefault(shared, shared))
-        found.setdefault(benchmark, []).append(line)
+        line = Line(place, measured, kept.setdefault(shared, shared))
+        if benchmark in found:
+            found[benchmark].append(line)
+        else:
+            found[benchmark] = [line]
     for benchmark, lines in found.items():
         _benchmark(lines[0].place, benchmark)
     return found
@@ -257,7 +261,7 @@ def read_sessions(lines: Sequence[Line], device: str, kernel: str) -> list[Sessi
             setup.recipe,
             setup.source,
             setup.launch,
-            {**conditions, **machine, **setup.toolchain},
+            {**steady, **conditions},
             setup.settings,
             commit,
             anchor,
@@ -267,7 +271,7 @@ def read_sessions(lines: Sequence[Line], device: str, kernel: str) -> list[Sessi
             (median, low, high, mad),
             (n, launches),
             (deciles, conditions),
-            (machine, setup),
+            (steady, setup),
         ) in zip(*(map(get, entries) for get in _GROUPS), shared, strict=True)
     ]
 
@@ -278,7 +282,8 @@ def _read_carefully(line: Line) -> tuple[Json, Shared]:
     found = checked(where, parsed_entry(line.place, line.text), _SESSION)
     if not found["low"] <= found["median"] <= found["high"]:
         raise UnusableError(f"{where}: median does not lie between low and high")
-    return found, (found["machine"], _checked_setup(f"{where}.setup", found["setup"]))
+    setup = _checked_setup(f"{where}.setup", found["setup"])
+    return found, ({**found["machine"], **setup.toolchain}, setup)
 
 
 def _read_quickly(lines: Sequence[Line]) -> list[tuple[Json, Shared]] | None:
@@ -288,7 +293,7 @@ def _read_quickly(lines: Sequence[Line]) -> list[tuple[Json, Shared]] | None:
     lines. The text that they make together cannot hide that one is broken: each begins with
     ``{"benchmark"``, which can continue nothing but a list, and no list holds objects.
     """
-    text = f"[{', '.join([line.measured for line in lines])}]"
+    text = f"[{'}, '.join([line.measured for line in lines])}}}]"
     try:
         entries: list[Json] = _decode(text)[0]
         shared = [_shared(line.shared) for line in lines]
@@ -308,28 +313,29 @@ def _are_plausible(text: str, entries: Sequence[Json]) -> bool:
     deciles, conditions = zip(*rest, strict=True)
     values = [value for each in conditions for value in each.values()]
     counted = [count for pair in counts for count in pair]
-    seconds = [second for each in (*times, *deciles) for second in each]
+    seconds = chain.from_iterable((*times, *deciles))
     # A key's colon stands outside of texts: with no more colons, no key stands twice.
     keys = sum(map(len, entries)) + sum(map(len, conditions))
     return (
         {*map(len, entries)} == {len(_MEASURED)}
-        and text.count(":") == keys + sum(each.count(":") for each in (*benchmarks, *dates))
+        and text.count(":") == keys + "".join((*benchmarks, *dates)).count(":")
         and {*map(type, deciles)} == {list}
         and {*map(len, deciles)} == {9}
         and {*map(type, seconds)} == {float}
         and {*map(type, counted)} == {int}
         and min(counted) >= 1
         and max(counted) < HUGE
-        and min(map(min, deciles)) > 0
         and min(lows) > 0
-        and min(mads) >= 0
-        and max(seconds) < HUGE
         and all(map(le, lows, medians))
         and all(map(le, medians, highs))
+        and max(highs) < HUGE
+        and 0 <= min(mads) <= max(mads) < HUGE
         and [*map(sorted, deciles)] == [*deciles]
+        and min(map(_FIRST, deciles)) > 0
+        and max(map(_LAST, deciles)) < HUGE
         and {*map(type, conditions)} == {dict}
         and {*map(type, values)} <= _SCALARS
-        and all(-HUGE < value < HUGE for value in {*values} if type(value) in _NUMBERS)
+        and all(-HUGE < value < HUGE for value in values if type(value) in _NUMBERS)
         and all(map(_known_date, {*dates}))
         and all(a_text(each) for each in {*benchmarks, *anchors, *commits} - {None})
         and all(map(_are_texts, {*map(tuple, conditions)}))
@@ -348,7 +354,8 @@ def _are_texts(keys: tuple[str, ...]) -> bool:
 def _shared(text: str) -> Shared:
     """Machine and setup. Raises UnusableError."""
     entry = checked("line", parsed(f"{{{_MACHINE_KEY[2:]}{text}"), _SHARED)
-    return entry["machine"], _checked_setup("setup", entry["setup"])
+    setup = _checked_setup("setup", entry["setup"])
+    return {**entry["machine"], **setup.toolchain}, setup
 
 
 def _checked_setup(where: str, data: Any) -> Setup:
@@ -419,6 +426,8 @@ MIGRATIONS: dict[int, Callable[[Json], Json]] = {1: _from_format_1}
 def _anything(value: Any) -> Any:
     return value
 
+
+_FIRST, _LAST = itemgetter(0), itemgetter(-1)
 
 _NUMBERS = {float, int}
 _SCALARS = {float, int, str, bool, type(None)}

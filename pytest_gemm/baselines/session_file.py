@@ -36,10 +36,10 @@ class SessionFile:
     def parse(cls, text: str) -> SessionFile:
         """Take a file's text apart. Raises UnusableError."""
         frame = read_frame(text)
-        if not frame.entries:
-            raise UnusableError("it holds no session")
         file = cls(frame.names["device"], frame.names["kernel"])
         file._lines = split_lines(frame.entries)
+        if not file._lines:
+            raise UnusableError("it holds no session")
         return file
 
     @property
@@ -105,6 +105,8 @@ class SessionFile:
 
 def _recent(lines: Sequence[Line]) -> list[Line]:
     """Of each epoch the last lines: a pinned session of long ago is no part of its series."""
+    if len(lines) <= SESSIONS_KEPT:
+        return list(lines)
     seen: Counter[str] = Counter()
     kept = []
     for line in reversed(lines):

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from pytest_gemm.baselines import Session, differing, epoch
-from pytest_gemm.baselines.records import VARYING_KEYS
 from pytest_gemm.cli.baseline.stored import (
     Commands,
     Stored,
@@ -19,6 +18,12 @@ from pytest_gemm.cli.baseline.stored import (
     report_unreadable,
 )
 from pytest_gemm.report.text import percent, seconds
+
+_CONDITIONS = (
+    *("sm_clock", "memory_clock", "canary_s", "power", "power_cap", "temperature", "utilisation"),
+    *("slowdown", "limited_by", "foreign_utilisation", "load"),
+)
+"""What may have disturbed a session; shown where it is known and not nothing."""
 
 
 def add(commands: Commands) -> None:
@@ -78,8 +83,8 @@ def comparable_facts(session: Session) -> dict[str, object]:
 def _row(session: Session) -> tuple[str, ...]:
     conditions = (
         f"{key} {_short(session.environment[key])}"
-        for key in VARYING_KEYS
-        if session.environment.get(key) not in (None, "", False)
+        for key in _CONDITIONS
+        if session.environment.get(key) not in (None, "", False, 0)
     )
     return *session_row(session), ", ".join(conditions)
 
