@@ -15,6 +15,16 @@ CANARY_TOLERANCE = 0.1
 """How much longer than the baseline's fastest the canary may take: it follows the clock, which a
 power cap moves, while another process on the GPU makes it half as long again or more."""
 
+TOLD = {
+    "registers": "registers",
+    "local_bytes": "bytes of local memory a thread (spills)",
+    "static_shared_bytes": "bytes of static shared memory",
+    "uuid": "another device of the same model:",
+    "power_cap": "held down by the power cap:",
+    "driver": "driver",
+}
+"""What is told where it differs, and in which words."""
+
 Conditions = Mapping[str, Any]
 """What ``Backend.conditions`` said; a value that is missing or None is not known."""
 
@@ -38,6 +48,19 @@ def withhold_reason(
                 f"other processes used the GPU ({load:g} % of the time, seen {when} the sampling)"
             )
     return _other_clock(after, baseline) or _slow_canary(after, baseline)
+
+
+def differences(before: Conditions, now: Conditions) -> list[str]:
+    """What of a build and of the conditions was otherwise when the baseline was stored."""
+    found = [
+        f"{what} {before[key]} -> {now[key]}"
+        for key, what in TOLD.items()
+        if None not in (before.get(key), now.get(key)) and before[key] != now[key]
+    ]
+    old, new = before.get("sm_clock"), now.get("sm_clock")
+    if old and new and abs(new / old - 1) > CLOCK_TOLERANCE:
+        found.append(f"SM clock {old:g} -> {new:g} MHz")
+    return found
 
 
 def _other_clock(after: Conditions, baseline: Sequence[Conditions]) -> str:

@@ -11,12 +11,12 @@ from typing import Any
 
 from pytest_gemm.baselines import BaselineStore, Series, Session, epoch, source_hash
 from pytest_gemm.case import Case
-from pytest_gemm.conditions import withhold_reason
+from pytest_gemm.conditions import differences, withhold_reason
 from pytest_gemm.duet import Duet
 from pytest_gemm.errors import BaselineError, DeviceBusyError, GemmError
 from pytest_gemm.executor import Executor, Function
 from pytest_gemm.margin import expected, margin_of
-from pytest_gemm.pipeline import TIMED_RECIPE
+from pytest_gemm.pipeline import BUILD, TIMED_RECIPE
 from pytest_gemm.result import Result
 from pytest_gemm.revival import stored_kernel
 from pytest_gemm.screen import device_spread
@@ -81,7 +81,11 @@ class Judge:
         if verdict.decided_by not in SURE:
             baseline = [session.environment for session in reference.sessions]
             verdict = _withheld(verdict, disturbance(result, baseline))
-        return self._drifted(weigh, verdict, now)
+        verdict = self._drifted(weigh, verdict, now)
+        if verdict.fails():
+            notes = differences(reference.newest.environment, now.environment)
+            verdict = replace(verdict, notes=(*verdict.notes, *notes))
+        return verdict
 
     def _drifted(self, weigh: Weigh, verdict: Verdict, now: Session) -> Verdict:
         """The verdict, or ``drifted`` where accepted steps have added up since the anchor."""
@@ -167,7 +171,11 @@ def session_of(case: Case, result: Result, when: datetime, commit: str | None) -
             "grid": list(kernel.grid),
             "shared_mem": kernel.shared_mem,
         },
-        environment={**result.environment, **result.conditions.get("after", {})},
+        environment={
+            **result.environment,
+            **{name: result.counters[name] for name in BUILD if name in result.counters},
+            **result.conditions.get("after", {}),
+        },
         settings={"method": METHOD},
         commit=commit,
     )

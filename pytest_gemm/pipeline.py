@@ -29,6 +29,9 @@ from pytest_gemm.timing import PLANS, Samples, take_samples
 TIMED_RECIPE = "uniform"
 """The recipe of the operands that are timed, and whose C is digested."""
 
+BUILD = ("registers", "local_bytes", "static_shared_bytes")
+"""What a build says of a kernel, where it can, and what is stored of it."""
+
 Function = Callable[..., object]
 
 
@@ -68,6 +71,7 @@ def _verify_and_time(
     started = time.perf_counter()
     executable = backend.compile(program_of(kernel, function))
     counters = {"compile_s": time.perf_counter() - started}
+    counters |= {name: executable.facts[name] for name in BUILD if name in executable.facts}
     launcher = Launcher(kernel, backend, executable, settings.launch_timeout)
 
     counters["first_launch_s"] = _run_exact_suite(launcher, problem, settings.seed, reuse.exact)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_gemm.conditions import withhold_reason
+from pytest_gemm.conditions import differences, withhold_reason
 
 FINE = {
     **{"sm_clock": 1980, "slowdown": "", "power_cap": True, "foreign_utilisation": 0},
@@ -46,3 +46,15 @@ def test_withhold_reason(before, after, baseline, words):
 def test_what_is_not_known_withholds_nothing(known):
     assert withhold_reason(known, known, BASELINE) == ""
     assert withhold_reason(FINE, FINE, [known]) == ""
+
+
+def test_what_differs_from_the_baseline_s_conditions_is_told() -> None:
+    before = {"registers": 168, "uuid": "GPU-1", "sm_clock": 1980, "driver": "580", "load": 1}
+    now = {"registers": 184, "uuid": "GPU-2", "sm_clock": 1755, "driver": "580", "load": 2}
+    assert differences(before, now) == [
+        "registers 168 -> 184",
+        "another device of the same model: GPU-1 -> GPU-2",
+        "SM clock 1980 -> 1755 MHz",
+    ]
+    assert differences(before, before) == []
+    assert differences({}, now) == differences(before, {"uuid": None}) == []

@@ -110,10 +110,41 @@ def test_a_verdict_in_words() -> None:
         "tiled on 4096x4096x4096: slower by 30.0 % (2.60 ms, was 2.00 ms, fails above +10.0 %)"
     )
     text = "\n".join(details)
-    assert "smallest slowdown that this baseline can see: +12.0 %" in text
+    assert "decided by 4 stored sessions\n" in text
+    assert "smallest slowdown that is found: +12.0 %" in text
     assert "the source changed" in text
     assert "repeat: pytest -k x\n" in text
     assert text.endswith("accept: pytest -k x --gemm-baseline=update")
+
+
+def test_a_verdict_of_a_duet_in_words() -> None:
+    verdict = Verdict(
+        "slower", change=0.02, low=0.015, high=0.025, threshold=0.008, decided_by="duet",
+        baseline_median=0.002, sessions=1, smallest_slowdown=0.009, stored_change=0.031,
+        workers=11, odd_workers=1, rounds=2,
+    )  # fmt: skip
+    slower = record(median=0.00206)
+    text = explain(slower.case, slower.result, verdict, "pytest -k x")
+    assert text.splitlines()[:3] == [
+        "tiled on 4096x4096x4096: slower by 2.0 % "
+        "(2.06 ms, was 2.00 ms, measured side by side, fails above +0.80 %)",
+        "  change +2.0 %, between +1.5 % and +2.5 %",
+        "  decided by a duet of the stored kernel and this one: 11 processes, 2 rounds; against 1 "
+        "stored session: +3.1 %",
+    ]
+
+
+def test_a_drift_in_words() -> None:
+    verdict = Verdict(
+        "drifted", change=0.01, low=-0.01, high=0.03, decided_by="anchor", drift=0.12,
+        baseline_median=0.0022, sessions=4, notes=("slower than the anchor",),
+    )  # fmt: skip
+    slow = record(median=0.00222)
+    text = explain(slow.case, slow.result, verdict, "pytest -k x")
+    assert text.startswith(
+        "tiled on 4096x4096x4096: drifted by 12.0 % from the anchor (2.22 ms, was 2.20 ms)\n"
+    )
+    assert "decided by the distance from the anchor" in text
 
 
 def test_a_verdict_without_a_baseline_in_words() -> None:

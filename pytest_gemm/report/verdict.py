@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pytest_gemm.case import Case
 from pytest_gemm.report.text import percent, seconds
 from pytest_gemm.result import Result
@@ -12,14 +14,25 @@ def sentence(case: Case, result: Result, verdict: Verdict) -> str:
     """One line that is complete in itself."""
     title = f"{case.kernel.id} on {case.problem.id}"
     told = verdict.change is not None and verdict.outcome != "withheld"
-    if not told or result.estimate is None or verdict.baseline_median is None:
+    if not told or result.estimate is None:
         return f"{title}: {verdict.outcome}: {'; '.join(verdict.notes)}"
-    times = f"{seconds(result.estimate.median)}, was {seconds(verdict.baseline_median)}"
-    limit = f", fails above {percent(verdict.threshold)}" if verdict.threshold is not None else ""
     change = percent(verdict.change or 0.0)
     if verdict.outcome in ("slower", "faster"):
         change = f"by {percent(abs(verdict.change or 0.0), signed=False)}"
-    return f"{title}: {verdict.outcome} {change} ({times}{limit})"
+    if verdict.outcome == "drifted" and verdict.drift is not None:
+        change = f"by {percent(verdict.drift, signed=False)} from the anchor"
+    return f"{title}: {verdict.outcome} {change} ({', '.join(_times(result, verdict))})"
+
+
+def _times(result: Result, verdict: Verdict) -> Iterator[str]:
+    assert result.estimate is not None
+    yield seconds(result.estimate.median)
+    if verdict.baseline_median is not None:
+        yield f"was {seconds(verdict.baseline_median)}"
+    if verdict.decided_by == "duet":
+        yield "measured side by side"
+    if verdict.threshold is not None and verdict.outcome != "drifted":
+        yield f"fails above {percent(verdict.threshold)}"
 
 
 def explain(case: Case, result: Result, verdict: Verdict, repeat: str) -> str:
@@ -30,16 +43,27 @@ def explain(case: Case, result: Result, verdict: Verdict, repeat: str) -> str:
             f"  change {percent(verdict.change)}, between {percent(verdict.low)} and "
             f"{percent(verdict.high)}"
         )
-        lines.append(
-            f"  decided by {verdict.decided_by}: {verdict.sessions} stored"
-            f"{' (provisional)' if verdict.provisional else ''}"
-        )
+        lines.append(f"  decided by {_grounds(verdict)}")
     if verdict.smallest_slowdown is not None:
-        lines.append(
-            f"  smallest slowdown that this baseline can see: {percent(verdict.smallest_slowdown)}"
-        )
+        lines.append(f"  smallest slowdown that is found: {percent(verdict.smallest_slowdown)}")
     if verdict.change is not None:
         lines += [f"  {note}" for note in verdict.notes]
     lines.append(f"  repeat: {repeat}")
     lines.append(f"  accept: {repeat} --gemm-baseline=update")
     return "\n".join(lines)
+
+
+def _grounds(verdict: Verdict) -> str:
+    """How the outcome was decided."""
+    stored = f"{verdict.sessions} stored session{'s' * (verdict.sessions != 1)}"
+    if verdict.decided_by == "duet":
+        rounds = f"{verdict.rounds} round{'s' * (verdict.rounds != 1)}"
+        text = f"a duet of the stored kernel and this one: {verdict.workers} processes, {rounds}"
+        if verdict.stored_change is not None:
+            text += f"; against {stored}: {percent(verdict.stored_change)}"
+        return text
+    if verdict.decided_by == "prior":
+        return f"{stored}, too few to know how much they scatter (provisional)"
+    if verdict.decided_by == "anchor":
+        return f"the distance from the anchor, with {stored}"
+    return stored
