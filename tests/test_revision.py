@@ -1,0 +1,151 @@
+"""Revisions of real git repositories: found, exported without a trace, or a sentence."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pytest_gemm.errors import ConfigError
+from pytest_gemm.revision import Export, find_revision
+
+IDENTITY = {
+    **{f"GIT_{role}_{what}": value for role in ("AUTHOR", "COMMITTER")
+       for what, value in (("NAME", "A"), ("EMAIL", "a@b.c"))},
+    "GIT_CONFIG_GLOBAL": os.devnull,
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in IDENTITY.items():
+        monkeypatch.setenv(name, value)
+
+
+def git(folder: Path, *words: str) -> str:
+    run = subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True, text=True)
+    return run.stdout.strip()
+
+
+def commit(folder: Path, **files: str) -> str:
+    """Write files (``__`` for ``/``, ``_cu`` for ``.cu``), commit all, return the hash."""
+    for name, text in files.items():
+        path = folder / name.replace("__", "/").replace("_cu", ".cu")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    git(folder, "add", "--all")
+    git(folder, "commit", "-q", "-m", "a change")
+    return git(folder, "rev-parse", "HEAD")
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """Two commits: kernels/a.cu is ``one``, then ``two``."""
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    git(folder, "init", "-q", "-b", "main")
+    commit(folder, kernels__a_cu="one")
+    git(folder, "tag", "v1")
+    commit(folder, kernels__a_cu="two")
+    return folder
+
+
+def message(folder: Path, ref: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        find_revision(folder, ref)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("ref", ["HEAD~1", "v1", "main^", "refs/tags/v1"])
+def test_a_revision_is_named_with_its_hash(repository: Path, ref: str) -> None:
+    first = git(repository, "rev-parse", "v1")
+    found = find_revision(repository / "kernels", ref)
+    assert (found.commit, found.top) == (first, repository.resolve())
+    assert str(found) == f"{ref} ({first[:7]})"
+
+
+def test_a_hash_is_not_said_twice(repository: Path) -> None:
+    short = git(repository, "rev-parse", "--short", "v1")
+    assert str(find_revision(repository, short)) == short
+
+
+def test_an_export_holds_the_old_files_and_leaves_no_trace(repository: Path) -> None:
+    (repository / "kernels" / "a.cu").write_text("uncommitted")
+    (repository / ".gitattributes").write_text("* export-ignore\n")
+    git(repository, "add", ".gitattributes")
+    before = git(repository, "status", "--porcelain")
+    export = Export(find_revision(repository, "v1"))
+    path = export.then(repository / "kernels" / "a.cu")
+    assert path is not None
+    assert path.read_text() == "one"
+    folder = export.folder
+    export.close()
+    assert not folder.parent.exists()
+    assert git(repository, "status", "--porcelain") == before
+    assert git(repository, "worktree", "list", "--porcelain").count("worktree ") == 1
+
+
+def test_what_was_never_exported_closes_too(repository: Path) -> None:
+    Export(find_revision(repository, "v1")).close()
+
+
+def test_an_export_that_fails_is_removed_too(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    export = Export(find_revision(repository, "v1"))
+    blob = git(repository, "rev-parse", "v1:kernels/a.cu")
+    (repository / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    with pytest.raises(ConfigError, match="git checkout-index failed in "):
+        _ = export.folder
+    export.close()
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_file_outside_of_the_repository_was_nowhere(repository: Path, tmp_path: Path) -> None:
+    export = Export(find_revision(repository, "v1"))
+    assert export.then(tmp_path / "elsewhere.cu") is None
+    export.close()
+
+
+def test_uncommitted_changes_are_known(repository: Path) -> None:
+    assert not find_revision(repository, "v1").is_dirty
+    (repository / "new.txt").write_text("untracked")
+    assert not find_revision(repository, "v1").is_dirty
+    (repository / "kernels" / "a.cu").write_text("three")
+    assert find_revision(repository, "v1").is_dirty
+
+
+@pytest.mark.parametrize("ref", ["nothing", "--all", "v1:kernels", "HEAD~7"])
+def test_an_unknown_revision(repository: Path, ref: str) -> None:
+    assert message(repository, ref).startswith(f"git knows no commit {ref!r} here: name a branch")
+
+
+def test_a_shallow_clone_says_how_to_get_the_rest(repository: Path, tmp_path: Path) -> None:
+    git(tmp_path, "clone", "-q", "--depth=1", f"file://{repository}", "shallow")
+    text = message(tmp_path / "shallow", "HEAD~1")
+    assert "git fetch --unshallow" in text
+    assert "fetch-depth 0" in text
+    assert str(find_revision(tmp_path / "shallow", "HEAD")).startswith("HEAD (")
+
+
+def test_no_repository(tmp_path: Path) -> None:
+    assert "is in no git repository" in message(tmp_path, "HEAD")
+
+
+def test_no_git(repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert message(repository, "HEAD").startswith("git cannot be started")
+
+
+def test_a_hook_of_another_repository_does_not_matter(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "index"))
+    assert find_revision(repository, "HEAD").top == repository.resolve()
