@@ -89,15 +89,21 @@ def read_kernel(
 
 
 def finish(reader: Reader, spec: KernelSpec) -> KernelSpec:
-    """Add what all doors share (sizes, provenance) and check every kernel that comes of it."""
+    """Add what all doors share (sizes, limits, provenance) and check every kernel of it."""
     derived_from = reader.text("derived_from")
     change = reader.text("change")
     if change and not derived_from:
         reader.fail("change says what differs from derived_from: give derived_from too", "change")
     if derived_from == spec.name:
         reader.fail(f"{spec.name} is derived_from itself: name another kernel", "derived_from")
+    sizes = reader.sizes(spec.op, spec.dtype)
     spec = replace(
-        spec, sizes=reader.sizes(spec.op, spec.dtype), derived_from=derived_from, change=change
+        spec,
+        sizes=sizes,
+        margin=reader.margin(),
+        limits=reader.limits(spec.op, spec.dtype, sizes),
+        derived_from=derived_from,
+        change=change,
     )
     for backend in spec.backends:
         count = prod(len(values(backend)) for _, values in spec.sweep)

@@ -28,6 +28,7 @@ from pytest_gemm.errors import ConfigError, SpecError
 from pytest_gemm.expressions import compile_expression
 from pytest_gemm.frontmatter import strip_front_matter
 from pytest_gemm.includes import unnumbered
+from pytest_gemm.limits import Limits
 from pytest_gemm.problem import Problem
 from pytest_gemm.slicing import device_part
 
@@ -46,6 +47,8 @@ MAX_COMBINATIONS = 256
 """Most kernels that the sweeps of one declaration may make."""
 
 Dim3 = tuple[int, int, int]
+Limit = tuple[str, str, float]
+"""The key that limits a kernel's time, the id of a problem (empty for every one), the limit."""
 T = TypeVar("T")
 
 
@@ -92,7 +95,8 @@ class _Common:
     expanded, and ``#line`` directives name their files. ``args``, ``block``, ``grid``,
     ``shared_mem`` and ``requires`` hold expressions. ``callable`` is ``path::qualname`` of a
     Python kernel and empty for CUDA. ``different_barriers``: threads of a block may pass one
-    barrier at different lines. ``lines`` are the lines of the keys, for errors.
+    barrier at different lines. ``margin`` is a fraction where there is one, ``limits`` what the
+    kernel must keep. ``lines`` are the lines of the keys, for errors.
     """
 
     name: str
@@ -115,6 +119,8 @@ class _Common:
     change: str = ""
     deterministic: bool = True
     different_barriers: bool = False
+    margin: PerBackend[float] = PerBackend()
+    limits: PerBackend[Limit] = PerBackend()
     launch_bounds: str = ""
     callable: str = ""
     lines: tuple[tuple[str, int], ...] = ()
@@ -288,6 +294,15 @@ class Kernel(_Common):
                 return f"requires {condition}"
         return ""
 
+    def margin_on(self, backend: str) -> float | None:
+        """The slowdown that the author tolerates, a fraction; None where that is not said."""
+        return next(iter(self.margin(backend)), None)
+
+    def limits_on(self, backend: str, problem: Problem) -> Limits:
+        """What the author demands on a problem."""
+        own = self.limits(backend)
+        return Limits(**{name: value for name, of, value in own if of in ("", problem.id)})
+
     def check(self) -> None:
         """Raise SpecError for a launch that is wrong whatever the problem."""
         values = dict(self.params)
@@ -306,8 +321,10 @@ class Kernel(_Common):
     def from_dict(cls, data: Mapping[str, Any]) -> Kernel:
         """The kernel that ``to_dict`` described, also after a trip through JSON."""
         fields = {key: _tuples(value) for key, value in data.items()}
-        sizes = {backend: _tuples(values) for backend, values in data["sizes"].items()}
-        return cls(**fields | {"sizes": PerBackend(**sizes)})
+        for field in ("sizes", "margin", "limits"):
+            values = {backend: _tuples(own) for backend, own in data[field].items()}
+            fields[field] = PerBackend(**values)
+        return cls(**fields)
 
     def _values(self, problem: Problem) -> dict[str, int]:
         return problem.sizes | dict(self.params)

@@ -25,11 +25,18 @@ class Limits:
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"{f.name} = {value} is no limit: it is finite and above 0")
 
+    @property
+    def asked(self) -> dict[str, float]:
+        """The limits that there are, by name."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: value for name, value in values.items() if value is not None}
+
 
 @dataclass(frozen=True)
 class LimitCheck:
-    """Which limits are broken and which could not be checked, a phrase each."""
+    """Which limits are kept, which are broken and which could not be checked, a phrase each."""
 
+    kept: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()
     unchecked: tuple[str, ...] = ()
 
@@ -44,17 +51,19 @@ def check_limits(
     """
     if not 0 < seconds < math.inf:
         raise ValueError(f"{seconds} is not a time: seconds are finite and above 0")
-    us, gflops = 1e6 * seconds, flops / seconds / 1e9
-    broken, unchecked = [], []
-    if limits.max_us is not None and us > limits.max_us:
-        broken.append(f"{us:.6g} us is above max_us = {limits.max_us:g}")
-    if limits.min_gflops is not None and gflops < limits.min_gflops:
-        broken.append(f"{gflops:.6g} GFLOP/s is below min_gflops = {limits.min_gflops:g}")
-    if (least := limits.min_percent_of_cublas) is not None:
-        if percent_of_cublas is None or not math.isfinite(percent_of_cublas):
-            unchecked.append(f"min_percent_of_cublas = {least:g}: cuBLAS was not timed here")
-        elif percent_of_cublas < least:
-            broken.append(
-                f"{percent_of_cublas:.6g} % of cuBLAS is below min_percent_of_cublas = {least:g}"
-            )
-    return LimitCheck(tuple(broken), tuple(unchecked))
+    found = {
+        "max_us": (1e6 * seconds, "us"),
+        "min_gflops": (flops / seconds / 1e9, "GFLOP/s"),
+        "min_percent_of_cublas": (percent_of_cublas, "% of cuBLAS"),
+    }
+    kept, broken, unchecked = [], [], []
+    for name, limit in limits.asked.items():
+        figure, unit = found[name]
+        side = "above" if name.startswith("max_") else "below"
+        if figure is None or not math.isfinite(figure):
+            unchecked.append(f"{name} = {limit:g}: cuBLAS was not timed here")
+        elif figure > limit if side == "above" else figure < limit:
+            broken.append(f"{figure:.6g} {unit} is {side} {name} = {limit:g}")
+        else:
+            kept.append(f"{name} = {limit:g}")
+    return LimitCheck(tuple(kept), tuple(broken), tuple(unchecked))

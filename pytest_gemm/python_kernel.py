@@ -19,6 +19,8 @@ from pytest_gemm.problem import DIMENSIONS
 from pytest_gemm.schema import PYTHON_KEYS, Reader
 
 F = TypeVar("F", bound=Callable[..., object])
+Figure = float | Mapping[str | int, float] | Mapping[str, Mapping[str | int, float]]
+"""One number, or several by back end, by problem, or by both."""
 
 ATTRIBUTE = "__gemm_kernel__"
 
@@ -39,6 +41,10 @@ def kernel(
     derived_from: str = ...,
     change: str = ...,
     deterministic: bool = ...,
+    margin: float | Mapping[str, float] = ...,
+    max_us: Figure = ...,
+    min_gflops: Figure = ...,
+    min_percent_of_cublas: Figure = ...,
     backend: str | None = ...,
 ) -> Callable[[F], F]: ...
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
@@ -16,9 +17,13 @@ from pytest_gemm.kernelspec import (
     LEADING_DIMENSIONS,
     SCALARS,
     STREAM,
+    Limit,
     PerBackend,
 )
+from pytest_gemm.limits import Limits
 from pytest_gemm.problem import Problem
+
+_BY_PROBLEM = "or a table with host and cuda, or with problems of sizes"
 
 KEYS: Mapping[str, str] = {
     "name": "a name such as 'tiled'",
@@ -38,8 +43,15 @@ KEYS: Mapping[str, str] = {
     "change": "a text that says what differs from derived_from",
     "deterministic": "true or false",
     "different_barriers": "true or false",
+    "margin": "a number of percent such as 2, or a table with host and cuda",
+    "max_us": f"a number of microseconds such as 900, {_BY_PROBLEM}",
+    "min_gflops": f"a number of GFLOP/s such as 20000, {_BY_PROBLEM}",
+    "min_percent_of_cublas": f"a number of percent such as 60, {_BY_PROBLEM}",
 }
 """Every key of front matter and what it takes."""
+
+LIMITS = tuple(field.name for field in fields(Limits))
+"""The keys that limit a kernel's time."""
 
 SIDECAR_KEYS: Mapping[str, str] = {"source": "the path of a .cu file, from the sidecar", **KEYS}
 
@@ -47,7 +59,7 @@ PYTHON_KEYS: Mapping[str, str] = {
     key: KEYS[key]
     for key in (
         *("name", "op", "sizes", "requires", "params", "sweep"),
-        *("derived_from", "change", "deterministic"),
+        *("derived_from", "change", "deterministic", "margin", *LIMITS),
     )
 } | {"backend": "'host', 'cuda' or None"}
 
@@ -281,11 +293,69 @@ class Reader:
 
     def _problem(self, text: int | str, op: str, dtype: str, keys: tuple[str, ...]) -> Problem:
         if len(str(text)) > 40:
-            self.fail(f"sizes: {short(text)} is too long for a size", *keys)
+            self.fail(f"{keys[0]}: {short(text)} is too long for a size", *keys)
         try:
             return Problem.parse(str(text), op, dtype)
         except ConfigError as error:
-            self.fail(f"sizes: {error}", *keys)
+            self.fail(f"{keys[0]}: {error}", *keys)
+
+    def margin(self) -> PerBackend[float]:
+        """``margin`` as a fraction, of each back end that has one."""
+        return PerBackend(
+            **{
+                backend: (self._number(value, keys, zero=True) / 100,)
+                for keys, backends, value in self._parts("margin")
+                for backend in backends
+            }
+        )
+
+    def limits(self, op: str, dtype: str, sizes: PerBackend[str]) -> PerBackend[Limit]:
+        """The limits of each back end; those of a problem only where ``sizes`` has it."""
+        found: dict[str, list[Limit]] = {backend: [] for backend in BACKENDS}
+        for name in LIMITS:
+            if op == "add" and name == "min_percent_of_cublas" and name in self.data:
+                self.fail(f"{name} is for op = 'gemm': cuBLAS is no yardstick of an addition", name)
+            for keys, backends, value in self._parts(name):
+                if not isinstance(value, Mapping):
+                    for backend in backends:
+                        found[backend].append((name, "", self._number(value, keys)))
+                    continue
+                if not value:
+                    self.fail(f"{'.'.join(keys)} is empty: it takes {KEYS[name]}", *keys)
+                problems = [self._problem(text, op, dtype, keys).id for text in value]
+                self._check_unique(".".join(keys), problems, *keys)
+                for (text, limit), problem in zip(value.items(), problems, strict=True):
+                    inner = (*keys, str(text))
+                    own = [b for b in backends if problem in self._ids(sizes(b), op, dtype)]
+                    if not own:
+                        title = ".".join(keys)
+                        self.fail(f"{title} has {text}, which sizes has not: add it there", *inner)
+                    for backend in own:
+                        found[backend].append((name, problem, self._number(limit, inner)))
+        return PerBackend(**{backend: tuple(limits) for backend, limits in found.items()})
+
+    def _ids(self, sizes: Sequence[str], op: str, dtype: str) -> set[str]:
+        return {Problem.parse(size, op, dtype).id for size in sizes}
+
+    def _parts(self, key: str) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], Any]]:
+        """Where each part of a value stands, the back ends that it is for, and the part."""
+        value = self.data.get(key)
+        if isinstance(value, Mapping) and not value:
+            self.fail(f"{key} is empty: it takes {KEYS[key]}", key)
+        if isinstance(value, Mapping) and set(value) & {*BACKENDS}:
+            for backend, part in self._per_backend(key, value).items():
+                yield (key, backend), (backend,), part
+        elif key in self.data:
+            yield (key,), BACKENDS, value
+
+    def _number(self, value: object, keys: tuple[str, ...], *, zero: bool = False) -> float:
+        title = ".".join(keys)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            self.fail(f"{title} is {_kind(value)}: it takes {KEYS[keys[0]]}", *keys)
+        if not 0 <= value < 2**53 or not (value or zero):
+            least = "of at least" if zero else "above"
+            self.fail(f"{title} = {short(value)} cannot be: it is a number {least} 0", *keys)
+        return float(value)
 
 
 def _kind(value: object) -> str:

@@ -14,10 +14,10 @@ PACKAGE = Path(__file__).parent.parent / "pytest_gemm"
 ORDER = [
     *("errors", "problem", "expressions", "cuda_source", "cuda_items", "slicing"),
     *("frontmatter", "includes"),
-    *("kernelspec", "binding"),
+    *("limits", "kernelspec", "binding"),
     *("schema", "declaration", "python_kernel", "registry"),
     *("stats", "matrices", "baselines"),
-    *("margin", "limits", "screen", "duet", "verdict", "conditions"),
+    *("margin", "screen", "duet", "verdict", "conditions"),
     *("backends.base", "backends.choice", "backends.host", "backends.cuda", "backends"),
     *("device", "comparison", "regions", "causes", "diagnosis", "correctness", "timing"),
     *("launching", "overheads", "traffic", "checking"),

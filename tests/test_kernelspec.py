@@ -18,6 +18,7 @@ from pytest_gemm.declaration import read_kernel
 from pytest_gemm.errors import ConfigError, SpecError
 from pytest_gemm.frontmatter import read_front_matter
 from pytest_gemm.kernelspec import Kernel, KernelSpec, Launch
+from pytest_gemm.limits import Limits
 from pytest_gemm.problem import Problem
 from pytest_gemm.registry import load_registry
 from pytest_gemm.schema import KEYS, PYTHON_KEYS
@@ -158,11 +159,76 @@ def test_sizes() -> None:
     assert spec.kernels("host")[0].sizes("host") == ("128",)
 
 
+def limits(keys: str, backend: str, size: str = "64") -> Limits:
+    (kernel,) = declare(DIMS + keys).kernels(backend)
+    return kernel.limits_on(backend, problem(size))
+
+
+def test_a_limit_holds_everywhere_on_one_kind_of_device_or_for_one_problem() -> None:
+    assert limits("", "host") == Limits()
+    everywhere = "max_us = 900\nmin_gflops = 0.5"
+    for backend in ("host", "cuda"):
+        for size in ("64", "8x16x24"):
+            assert limits(everywhere, backend, size) == Limits(max_us=900, min_gflops=0.5)
+
+    on_a_gpu = "min_percent_of_cublas.cuda = 60\nmax_us.host = 7"
+    assert limits(on_a_gpu, "cuda") == Limits(min_percent_of_cublas=60)
+    assert limits(on_a_gpu, "host") == Limits(max_us=7)
+
+    of_one = "sizes = [64, '8x16x24']\nmax_us = { 64 = 900, 8x16x24 = 2.5 }"
+    for backend in ("host", "cuda"):
+        assert limits(of_one, backend) == limits(of_one, backend, "64x64x64") == Limits(max_us=900)
+        assert limits(of_one, backend, "8x16x24") == Limits(max_us=2.5)
+        assert limits(of_one, backend, "128") == Limits()
+
+    of_both = "sizes = [64]\nmax_us.cuda.64 = 9\nmax_us.host = 80"
+    assert limits(of_both, "cuda") == Limits(max_us=9)
+    assert limits(of_both, "cuda", "128") == Limits()
+    assert limits(of_both, "host", "128") == Limits(max_us=80)
+
+
+def test_a_problems_limit_holds_where_the_problem_is_among_the_sizes() -> None:
+    apart = "max_us.4096 = 900\n[sizes]\nhost = [64]\ncuda = [4096]"
+    assert limits(apart, "cuda", "4096") == Limits(max_us=900)
+    assert limits(apart, "host", "4096") == Limits()
+
+
+def test_a_margin_is_a_fraction_and_may_differ_between_devices() -> None:
+    def margins(keys: str) -> list[float | None]:
+        return [declare(DIMS + keys).kernels(b)[0].margin_on(b) for b in ("host", "cuda")]
+
+    assert margins("") == [None, None]
+    assert margins("margin = 2") == [0.02, 0.02]
+    assert margins("margin = 0") == [0.0, 0.0]
+    assert margins("margin = { host = 5, cuda = 0.5 }") == [0.05, 0.005]
+    assert margins("margin.cuda = 0.5") == [None, 0.005]
+
+
+def test_limits_and_margins_are_plain_data_and_no_part_of_the_program() -> None:
+    keys = "sizes = [64]\nmargin = 2\nmax_us.cuda = { 64 = 900 }\nmin_gflops = 5"
+    (kernel,) = declare(DIMS + keys).kernels("cuda")
+    again = Kernel.from_dict(json.loads(json.dumps(kernel.to_dict())))
+    assert again == kernel
+    assert again.limits_on("cuda", problem("64")) == Limits(max_us=900, min_gflops=5)
+    assert kernel.source_hash == one().source_hash
+
+
 def test_requires() -> None:
     kernel = one(DIMS + "requires = ['M % 4 == 0', 'K % 16 == 0']")
     assert kernel.skip_reason(problem("100x70x33")) == "requires K % 16 == 0"
     assert kernel.skip_reason(problem("101x70x33")) == "requires M % 4 == 0"
     assert kernel.skip_reason(problem("100x70x32")) == ""
+
+
+def test_an_addition_has_no_cublas() -> None:
+    code = "__global__ void add(const float* A, const float* B, float* C, int M, int N) {}\n"
+    keys = "op = 'add'\nmin_percent_of_cublas = 60\n" + DIMS
+    check(keys, code, ("k.cu", 3), "min_percent_of_cublas is for op = 'gemm'")
+    (kernel,) = declare(
+        keys.replace("percent_of_cublas", "gflops") + "sizes = ['64x32']\nmax_us.64x32 = 9", code
+    ).kernels("host")
+    found = kernel.limits_on("host", problem("64x32x5", "add"))
+    assert found == Limits(max_us=9, min_gflops=60)
 
 
 def test_plain_data() -> None:
@@ -288,6 +354,29 @@ MISTAKES = [
     (DIMS + "sizes = ['" + "1" * 50 + "']", 4, "is too long for a size"),
     (DIMS + "sizes.gpu = ['64']", 4, "sizes has the key 'gpu': it takes host and cuda"),
     (DIMS + "[sizes]\nhost = [1]\ncuda = ['a']", 6, "sizes: 'a' is not a size"),
+    (DIMS + "margin = '2 %'", 4, "margin is a text: it takes a number of percent such as 2"),
+    (DIMS + "margin = -1", 4, "margin = -1 cannot be: it is a number of at least 0"),
+    (DIMS + "margin = nan", 4, "margin = nan cannot be"),
+    (DIMS + "margin = true", 4, "margin is a truth value"),
+    (DIMS + "margin = {}", 4, "margin is empty: it takes"),
+    (DIMS + "margin = { 64 = 1 }", 4, "margin is a table: it takes a number of percent"),
+    (DIMS + "[margin]\nhost = 1\ncuda = inf", 6, "margin.cuda = inf cannot be"),
+    (DIMS + "max_us = 0", 4, "max_us = 0 cannot be: it is a number above 0"),
+    (DIMS + "min_gflops = -2.5", 4, "min_gflops = -2.5 cannot be: it is a number above 0"),
+    (DIMS + "min_gflops = nan", 4, "min_gflops = nan cannot be"),
+    (DIMS + f"max_us = 1{'0' * 400}", 4, "cannot be: it is a number above 0"),
+    (DIMS + "max_us = [9]", 4, "max_us is a list: it takes a number of microseconds such as 900"),
+    (DIMS + "max_us = {}", 4, "max_us is empty: it takes"),
+    (DIMS + "max_us.host = {}", 4, "max_us.host is empty: it takes"),
+    (DIMS + "max_us.gpu = 9", 4, "max_us: 'gpu' is not a size: write N or MxNxK"),
+    (DIMS + "max_us = { host = 1, gpu = 9 }", 4, "max_us has the key 'gpu': it takes host and"),
+    (DIMS + "max_us = { cuda = 1, 64 = 9 }", 4, "max_us has the key '64': it takes host and cuda"),
+    (DIMS + "max_us.64 = 9", 4, "max_us has 64, which sizes has not: add it there"),
+    (DIMS + "sizes = [64]\nmax_us.host.65 = 9", 5, "max_us.host has 65, which sizes has not"),
+    (DIMS + "sizes.cuda = [64]\nmax_us.host.64 = 9", 5, "max_us.host has 64, which sizes has"),
+    (DIMS + "sizes = [64]\n[max_us]\n64 = 'x'", 6, "max_us.64 is a text: it takes a number"),
+    (DIMS + "sizes = [64]\n[max_us]\n64 = 1\n64x64x64 = 2", 5, "max_us holds 64x64x64 twice"),
+    (DIMS + "max_us = 1\nmax_uss = 1", 5, "unknown key 'max_uss': did you mean 'max_us'?"),
     (DIMS + "change = 'x'", 4, "change says what differs from derived_from: give derived_from"),
     (DIMS + "derived_from = 'k'", 4, "k is derived_from itself"),
     (DIMS + "derived_from = 'x'\nchange = '''a\nb'''", 5, "change holds a line break"),

@@ -34,7 +34,11 @@ def test_a_broken_limit_is_named_with_both_numbers(limits: Limits, phrase: str) 
 def test_a_limit_that_is_just_met_is_kept() -> None:
     limits = Limits(max_us=1000, min_gflops=2000, min_percent_of_cublas=90)
 
-    assert check_limits(limits, seconds=MS, flops=FLOPS, percent_of_cublas=90.0) == LimitCheck()
+    found = check_limits(limits, seconds=MS, flops=FLOPS, percent_of_cublas=90.0)
+
+    assert found == LimitCheck(
+        kept=("max_us = 1000", "min_gflops = 2000", "min_percent_of_cublas = 90")
+    )
 
 
 def test_all_broken_limits_are_named() -> None:

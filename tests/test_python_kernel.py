@@ -12,6 +12,7 @@ import pytest
 import pytest_gemm
 from pytest_gemm.errors import SpecError
 from pytest_gemm.kernelspec import Kernel, KernelSpec
+from pytest_gemm.limits import Limits
 from pytest_gemm.problem import Problem
 from pytest_gemm.python_kernel import declared as attached
 from tests.conftest import KERNELS, Project
@@ -101,6 +102,18 @@ def test_add() -> None:
     assert declared(add).kernels("host")[0].arguments(Problem.parse("3x4", "add"))[3:] == (3, 4)
 
 
+def test_margin_and_limits() -> None:
+    @pytest_gemm.kernel(
+        sizes=[64], margin={"host": 5}, max_us={64: 9}, min_gflops=2, backend="host"
+    )
+    def f(A: object, B: object, C: object) -> None: ...
+
+    (bound,) = declared(f).kernels("host")
+    assert bound.margin_on("host") == 0.05
+    assert bound.limits_on("host", Problem.parse("64")) == Limits(max_us=9, min_gflops=2)
+    assert bound.limits_on("host", Problem.parse("65")) == Limits(min_gflops=2)
+
+
 def test_the_hash_is_of_the_function_not_of_its_declaration() -> None:
     def body(A: object, C: object) -> None: ...
 
@@ -166,6 +179,9 @@ async def coroutine(C: object) -> None: ...
         (plain, {"params": {3: 1}}, "params: 3 cannot name a parameter"),
         (plain, {"change": "x"}, "give derived_from too"),
         (plain, {"deterministic": "yes"}, "deterministic is a text"),
+        (plain, {"margin": "2"}, "margin is a text: it takes a number of percent"),
+        (plain, {"max_us": {None: 3}}, "max_us: 'None' is not a size"),
+        (plain, {"sizes": [64], "min_gflops": {64: 0}}, "min_gflops.64 = 0 cannot be"),
     ],
 )
 def test_mistakes(function: Callable[..., object], keys: dict[str, Any], part: str) -> None:
