@@ -15,6 +15,7 @@ from pytest_gemm.baselines import BaselineStore
 from pytest_gemm.errors import BaselineError
 from pytest_gemm.exact import facts_of
 from pytest_gemm.judging import session_of
+from pytest_gemm.limiting import unchecked_limits
 from pytest_gemm.options import Options
 from pytest_gemm.record import Record
 from pytest_gemm.report.terminal import table
@@ -91,6 +92,7 @@ def _remarks(timed: Sequence[Record]) -> list[str]:
         lines.append(f"{gates['new']} new: store them with: {UPDATE}")
     unchecked = {r.case.kernel.id: r.result.unchecked for r in timed if r.result.unchecked}
     lines += [f"not checked on the CPU: {name}: {why}" for name, why in unchecked.items()]
+    lines += unchecked_limits(timed)
     if gates["ungated"]:
         lines.append(f"{gates['ungated']} ungated: nothing was compared or stored")
     return lines

@@ -40,6 +40,13 @@ class LimitCheck:
     broken: tuple[str, ...] = ()
     unchecked: tuple[str, ...] = ()
 
+    @property
+    def summary(self) -> str:
+        """``broken: 1012 us is above max_us = 900``, or ``kept``; empty where nothing is asked."""
+        phrases = {"broken": self.broken, "not checked": self.unchecked}
+        words = [f"{word}: {'; '.join(own)}" for word, own in phrases.items() if own]
+        return ", ".join(words) or ("kept" if self.kept else "")
+
 
 def check_limits(
     limits: Limits, *, seconds: float, flops: int, percent_of_cublas: float | None = None

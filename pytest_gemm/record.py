@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pytest_gemm.case import Case
+from pytest_gemm.limits import LimitCheck
 from pytest_gemm.result import Result
 from pytest_gemm.verdict import Verdict
 
@@ -17,7 +18,7 @@ class Record:
 
     ``outcome`` is ``passed``, ``failed`` or ``skipped``; ``gate`` is a verdict's outcome, or
     ``stored``, ``ungated``, or empty where nothing was timed; ``message`` is empty, or a text
-    whose first line is complete in itself.
+    whose first line is complete in itself. ``limits``: what was said of the kernel's own.
     """
 
     case: Case
@@ -26,6 +27,7 @@ class Record:
     gate: str = ""
     message: str = ""
     verdict: Verdict | None = None
+    limits: LimitCheck = field(default_factory=LimitCheck)
 
     @property
     def group(self) -> str:
@@ -44,6 +46,8 @@ class Record:
             found["gemm_verdict"] = self.gate
         if self.verdict is not None and self.verdict.change is not None:
             found["gemm_change"] = self.verdict.change
+        if limits := self.limits.summary:
+            found["gemm_limits"] = limits
         return found
 
     def to_dict(self) -> dict[str, Any]:
@@ -56,6 +60,7 @@ class Record:
             "gate": self.gate,
             "message": self.message,
             "verdict": self.verdict.to_dict() if self.verdict else None,
+            "limits": {key: list(phrases) for key, phrases in asdict(self.limits).items()},
         }
 
     @classmethod
@@ -68,4 +73,5 @@ class Record:
             data["gate"],
             data["message"],
             Verdict.from_dict(data["verdict"]) if data["verdict"] else None,
+            LimitCheck(**{key: tuple(phrases) for key, phrases in data["limits"].items()}),
         )

@@ -15,6 +15,7 @@ from pytest_gemm.errors import BaselineError, ConfigError, DeviceBusyError, Gemm
 from pytest_gemm.exact import changes
 from pytest_gemm.executor import Function, open_executor
 from pytest_gemm.judging import SURE, Judge, disturbance
+from pytest_gemm.limiting import within_limits
 from pytest_gemm.options import Options
 from pytest_gemm.record import Record
 from pytest_gemm.report.verdict import explain
@@ -105,7 +106,8 @@ class GemmSession:
             return Record(case, Result("failed", str(error)), "failed", message=str(error))
         if result.outcome != "passed":
             return self._unfinished(case, result)
-        return self._held_against_stored(case, function, result, self._repeat(target))
+        record = self._held_against_stored(case, function, result, self._repeat(target))
+        return within_limits(record, strict=self.options.baseline == "strict")
 
     def _unfinished(self, case: Case, result: Result) -> Record:
         """A case that failed or was skipped; under strict, one with a baseline must not skip."""

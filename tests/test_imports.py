@@ -25,7 +25,7 @@ ORDER = [
     *("dueling", "runner"),
     *("function", "workers.turns", "workers.output", "workers.serve", "workers.worker"),
     *("workers.pool", "workers"),
-    *("executor", "exact", "revival", "judging", "record", "collection"),
+    *("executor", "exact", "revival", "judging", "record", "limiting", "collection"),
     *("report", "session", "closing", "cli"),
     *("publish", "recorder", "shared", "fixture", "plugin"),
 ]
