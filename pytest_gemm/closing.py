@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pytest_gemm.baselines import BaselineStore
+from pytest_gemm.baselines import BaselineStore, source_hash
 from pytest_gemm.errors import BaselineError
 from pytest_gemm.exact import facts_of
 from pytest_gemm.judging import session_of
@@ -57,8 +58,7 @@ def close(
         notes.append(f"interrupted: these {len(records)} results are partial; nothing is stored")
     elif options.baseline == "update":
         faults += _store(options, records, notes)
-    vanished = _vanished(options, records, cases)
-    missing = [f"vanished: {name} is stored, but is no case of this project" for name in vanished]
+    missing = list(_vanished(options, records, cases))
     if options.bench:
         missing += [f"ungated: {name} was skipped or did not call check()" for name in unchecked]
     (faults if options.baseline == "strict" else notes).extend(missing)
@@ -135,15 +135,42 @@ def _commit(root: Path) -> str | None:
 
 def _vanished(
     options: Options, records: Sequence[Record], cases: Collection[str] | None
-) -> list[str]:
-    """Stored benchmarks that are no cases any more; with other sizes, those of no kernel."""
+) -> Iterator[str]:
+    """A line for each stored benchmark that is no case any more; of a renamed kernel, its new name.
+
+    With other sizes than the kernels' own, those of no kernel.
+    """
     device = next((r.result.device["name"] for r in records if r.result.device), None)
     if cases is None or device is None or not options.bench or options.baseline == "off":
-        return []
+        return
     compared = _kernel_of if options.sizes else _hot
     known = {compared(case) for case in cases}
-    stored = BaselineStore(options.baselines).benchmarks(device)
-    return [name for name in stored if compared(name) not in known]
+    store = BaselineStore(options.baselines)
+    new = {_program(r): r.case.id for r in records if r.gate in ("new", "stored")}
+    for kernel, name in store.names(device):
+        if compared(name) in known:
+            continue
+        now = None
+        with suppress(BaselineError):
+            if series := store.reference(device, kernel, name):
+                now = new.get((series.newest.source, _problem_of(name)))
+        if now:
+            yield (
+                f"renamed: {name} is {now} now, by its source: store that one, and drop the old "
+                f"one with: pytest-gemm baseline prune {name} --remove --yes"
+            )
+        else:
+            yield f"vanished: {name} is stored, but is no case of this project"
+
+
+def _program(record: Record) -> tuple[str, str]:
+    kernel = record.case.kernel
+    return (source_hash(kernel.code) if kernel.code else "", _problem_of(record.case.id))
+
+
+def _problem_of(benchmark: str) -> str:
+    """``512x512x512-float32``, with ``-cold`` where it is."""
+    return benchmark.removeprefix(_kernel_of(benchmark))
 
 
 def _hot(benchmark: str) -> str:

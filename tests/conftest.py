@@ -48,6 +48,8 @@ SCRIPTED_DEVICE = """
         device = Device("host", {device!r}, "a scripted CPU", {environment!r})
 
         def time(self, executable, config, arguments, *, launches=1, cold=False, timeout=60.0):
+            global LAUNCHED
+            LAUNCHED = arguments
             super().time(executable, config, arguments, timeout=timeout)
             name = executable.program.function.__name__
             return {per_call}(name) * launches
@@ -102,7 +104,8 @@ class Project:
     ) -> None:
         """Set the seconds of a launch per kernel function (0.010 for others), and the device.
 
-        ``per_call`` names a function in ``kernels`` that gives them instead; ``progress`` is what
+        ``per_call`` names a function in ``kernels`` that gives them instead, and may look at the
+        arguments, which are in ``LAUNCHED``; ``progress`` is what
         the back end says when it compiles.
         """
         scripted = SCRIPTED_DEVICE.format(
