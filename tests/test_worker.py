@@ -27,6 +27,7 @@ from pytest_gemm.function import FunctionName
 from pytest_gemm.problem import Problem
 from pytest_gemm.registry import load_registry
 from pytest_gemm.workers import turns
+from pytest_gemm.workers import worker as worker_module
 from pytest_gemm.workers.serve import Start
 from pytest_gemm.workers.turns import Turns
 from pytest_gemm.workers.worker import Ran, Worker
@@ -249,6 +250,94 @@ def reads_the_environment(A, B, C):
     np.matmul(A, B, out=C)
 """
 
+EVIL = """
+import ctypes, json, multiprocessing, os, signal, sys, time
+import numpy as np
+import pytest
+import pytest_gemm
+
+@pytest_gemm.kernel(sizes=[16])
+def product(A, B, C):
+    np.matmul(A, B, out=C)
+    print("product is here")
+
+@pytest_gemm.kernel(sizes=[16])
+def forks_and_aborts(A, B, C):
+    if os.fork() == 0:
+        time.sleep(1000)
+    os.abort()
+
+@pytest_gemm.kernel(sizes=[16])
+def forks_and_returns(A, B, C):
+    np.matmul(A, B, out=C)
+    os.fork()
+
+@pytest_gemm.kernel(sizes=[16])
+def forks_and_raises(A, B, C):
+    np.matmul(A, B, out=C)
+    if os.fork() == 0:
+        raise RuntimeError("in the child")
+
+@pytest_gemm.kernel(sizes=[16])
+def has_processes(A, B, C):
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.map(abs, [-2]) == [2]
+    np.matmul(A, B, out=C)
+
+@pytest_gemm.kernel(sizes=[16])
+def speaks_for_the_worker(A, B, C):
+    np.matmul(A, B, out=C)
+    json.dumps = lambda *args, **kwargs: "no answer"
+
+@pytest_gemm.kernel(sizes=[16])
+def leaves_no_memory(A, B, C):
+    def full(*args, **kwargs):
+        raise MemoryError("Unable to allocate 1.00 GiB")
+    np.matmul(A, B, out=C)
+    np.full = full
+
+@pytest_gemm.kernel(sizes=[16])
+def interrupts_itself(A, B, C):
+    os.kill(os.getpid(), signal.SIGINT)
+
+@pytest_gemm.kernel(sizes=[16])
+def fails_a_test(A, B, C):
+    pytest.fail("not here")
+
+@pytest_gemm.kernel(sizes=[16])
+def leaves_a_generator(A, B, C):
+    raise GeneratorExit
+
+@pytest_gemm.kernel(sizes=[16])
+def has_no_text(A, B, C):
+    class Mute(Exception):
+        def __str__(self):
+            raise ValueError
+    raise Mute
+
+@pytest_gemm.kernel(sizes=[16])
+def closes_streams(A, B, C):
+    np.matmul(A, B, out=C)
+    for descriptor in (0, 1, 2):
+        os.close(descriptor)
+
+@pytest_gemm.kernel(sizes=[16])
+def closes_stdout(A, B, C):
+    np.matmul(A, B, out=C)
+    sys.stdout.close()
+
+@pytest_gemm.kernel(sizes=[16])
+def redirects_streams(A, B, C):
+    np.matmul(A, B, out=C)
+    os.dup2(os.open("/dev/null", os.O_WRONLY), 1)
+    sys.stdout, sys.stderr = open("/dev/null", "w"), None
+
+@pytest_gemm.kernel(sizes=[16])
+def never_stops_printing(A, B, C):
+    while True:
+        print("x" * 1_000_000)
+"""
+
 START = Start(kind="host", gpu=0, hold="never", wait=True, run="gemm-test")
 
 
@@ -351,6 +440,94 @@ def test_of_endless_output_the_beginning_is_kept(
     assert ran.result.outcome == "passed"
     assert len(ran.stdout) < 1_100_000
     assert re.search(r"x\n\[\d+ more bytes\]\n$", ran.stdout)
+
+
+@pytest.fixture
+def evil(write: Callable[[str, str], Path]) -> Kernels:
+    return Kernels(write("evil_kernels.py", EVIL))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "text"),
+    [
+        ("forks_and_aborts", "its process was killed by SIGABRT (Aborted)"),
+        ("speaks_for_the_worker", "its process sent what is no answer, and was ended"),
+        ("leaves_no_memory", "its process has no memory left: Unable to allocate 1.00 GiB"),
+        ("interrupts_itself", "its process was interrupted (SIGINT)"),
+        ("fails_a_test", "evil_kernels.py:LINE: fails_a_test raised Failed: not here"),
+        ("leaves_a_generator", "evil_kernels.py:LINE: leaves_a_generator raised GeneratorExit"),
+        ("has_no_text", "evil_kernels.py:LINE: has_no_text raised Mute: (it has no text"),
+    ],
+)
+def test_what_a_kernel_does_to_its_process_is_said_and_is_gone_with_it(
+    kernel: str, text: str, start: Callable[..., Worker], evil: Kernels
+) -> None:
+    worker = start()
+    ran = worker.run(*evil.case(kernel))
+    assert ran.result.outcome == "failed"
+    title, _, message = ran.result.message.partition(": ")
+    assert re.fullmatch(rf"{kernel} on \d+x\d+x\d+", title)
+    message = re.sub(r"\S+evil_kernels.py:\d+", "evil_kernels.py:LINE", message)
+    assert message.startswith(text)
+    after = worker.run(*evil.case("product"))
+    assert after.result.outcome == "passed"
+    assert "product is here" in after.stdout
+
+
+def test_an_error_of_a_library_names_the_line_of_the_kernel(
+    start: Callable[..., Worker], evil: Kernels
+) -> None:
+    ran = start().run(*evil.case("fails_a_test"))
+    line = EVIL[: EVIL.index("pytest.fail")].count("\n") + 1
+    assert f"{evil.path}:{line}: " in ran.result.message
+
+
+@pytest.mark.parametrize("kernel", ["forks_and_returns", "forks_and_raises"])
+def test_a_process_that_comes_back_out_of_a_kernel_is_ended_and_says_nothing_for_it(
+    kernel: str, start: Callable[..., Worker], evil: Kernels
+) -> None:
+    worker = start()
+    ran = worker.run(*evil.case(kernel))
+    assert ran.result.outcome == "passed"
+    time.sleep(0.3)
+    after = worker.run(*evil.case("product"))
+    assert after.result.message == ""
+    assert "product is here" in after.stdout
+    said = f"{kernel} forked a process, which did not end: it was ended"
+    assert said in ran.stderr + after.stderr
+    assert ("in the child" in ran.stderr + after.stderr) == (kernel == "forks_and_raises")
+
+
+def test_a_kernel_may_have_processes_of_its_own(
+    start: Callable[..., Worker], evil: Kernels
+) -> None:
+    ran = start().run(*evil.case("has_processes"))
+    assert (ran.result.outcome, ran.stderr) == ("passed", "")
+
+
+@pytest.mark.parametrize("kernel", ["closes_streams", "closes_stdout", "redirects_streams"])
+def test_the_next_kernels_output_is_caught_whatever_one_did_to_the_streams(
+    kernel: str, start: Callable[..., Worker], evil: Kernels
+) -> None:
+    worker = start()
+    worker.run(*evil.case(kernel))
+    after = worker.run(*evil.case("product"))
+    assert after.result.outcome == "passed"
+    assert "product is here" in after.stdout
+
+
+def test_endless_output_ends_the_process(
+    start: Callable[..., Worker], evil: Kernels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "MOST_PRINTED", 2**24)
+    monkeypatch.setattr(worker_module, "WATCH", 0.1)
+    worker = start()
+    ran = worker.run(*evil.case("never_stops_printing"))
+    assert ran.result.message == (
+        "never_stops_printing on 16x16x16: it printed more than 16 MiB: its worker was ended"
+    )
+    assert ran.stdout.startswith("xxx")
+    assert worker.run(*evil.case("product")).result.outcome == "passed"
 
 
 def test_a_kernel_that_keeps_pythons_lock_is_ended_in_time(

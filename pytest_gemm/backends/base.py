@@ -6,6 +6,7 @@ matrices, correctness or baselines.
 
 from __future__ import annotations
 
+import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,8 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+from pytest_gemm.errors import KernelFault
 
 Dim3 = tuple[int, int, int]
 """(x, y, z), as CUDA orders them."""
@@ -175,3 +178,23 @@ class Backend(ABC):
     @abstractmethod
     def conditions(self) -> Mapping[str, Any]:
         """What may change from minute to minute (clocks, temperature, load): plain values."""
+
+
+def exception_fault(error: BaseException, function: Callable[..., object]) -> KernelFault:
+    """What a Python kernel raised, with the line of its file that led to it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    file = getattr(getattr(function, "__code__", None), "co_filename", None)
+    frame = next((f for f in reversed(frames) if f.filename == file), frames[-1])
+    raised = type(error).__name__
+    try:
+        text = str(error)
+    except Exception:  # of its __str__
+        text = "(it has no text that can be read)"
+    raised += f": {text}" if text else ""
+    where = f"{frame.filename}:{frame.lineno}"
+    return KernelFault("exception", f"{where}: {name_of(function)} raised {raised}")
+
+
+def name_of(function: object) -> str:
+    """The name of a callable, or what stands for it."""
+    return getattr(function, "__name__", None) or repr(function)

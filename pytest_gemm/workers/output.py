@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TextIO
 
 LIMIT = 2**20
 """Bytes of each stream that are kept of a case."""
@@ -21,16 +23,34 @@ class Output:
     """
 
     def __init__(self, paths: Sequence[str] = ()) -> None:
-        for stream, path in zip((1, 2), paths or (None, None), strict=True):
+        self._files: list[int] = []
+        self._streams: list[TextIO] = [sys.stdout, sys.stderr]
+        for path in paths or (None, None):
             with Path(path).open("r+b") if path else tempfile.TemporaryFile() as file:
-                os.dup2(file.fileno(), stream)
+                self._files.append(os.dup(file.fileno()))
+        self._direct()
 
     def take(self) -> tuple[str, str]:
-        """What was written since the last time, and forget it."""
-        sys.stdout.flush()
-        sys.stderr.flush()
+        """What was written since the last time, and forget it.
+
+        Where a kernel closed or replaced a stream, the next one's output is caught again.
+        """
+        for stream in (sys.stdout, sys.stderr, *self._streams):
+            with contextlib.suppress(AttributeError, ValueError, OSError):
+                stream.flush()
         ctypes.CDLL(None).fflush(None)
-        return take(1), take(2)
+        taken = take(self._files[0]), take(self._files[1])
+        self._direct()
+        return taken
+
+    def _direct(self) -> None:
+        for index, file in enumerate(self._files):
+            os.dup2(file, index + 1)
+            if self._streams[index].closed:
+                self._streams[index] = os.fdopen(
+                    index + 1, "w", encoding="utf-8", errors="backslashreplace", closefd=False
+                )
+        sys.stdout, sys.stderr = self._streams
 
 
 def take(descriptor: int) -> str:

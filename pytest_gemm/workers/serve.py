@@ -65,8 +65,11 @@ def serve(channel: Channel, outputs: Sequence[str]) -> None:
     _end_with(channel)
     output = Output(outputs)
     faulthandler.enable(2, all_threads=False)
+    process = os.getpid()
 
     def tell(*message: Any) -> None:
+        if os.getpid() != process:  # a kernel forked, and its child came back
+            os._exit(1)
         channel.send(json.dumps(message))
 
     try:
@@ -78,16 +81,21 @@ def serve(channel: Channel, outputs: Sequence[str]) -> None:
     answer: tuple[Any, ...]
     while True:
         wanted = json.loads(channel.receive())
+        spoiled = False
         try:
             with turns.turn():
                 tell("started")
                 answer = ("result", _work(runner, *wanted))
         except GemmError as error:
             answer = ("failed", str(error))
+        except KeyboardInterrupt:
+            answer, spoiled = ("failed", "its process was interrupted (SIGINT)"), True
+        except MemoryError as error:
+            answer, spoiled = ("failed", f"its process has no memory left: {error}"), True
         except BaseException:
             tell("raised", traceback.format_exc())
             continue
-        tell(*answer, *output.take(), runner.backend.lost)
+        tell(*answer, *output.take(), spoiled or runner.backend.lost)
 
 
 def _ready(start: Start, tell: Callable[..., None]) -> tuple[Runner, Turns]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 import signal
@@ -31,6 +32,12 @@ from pytest_gemm.workers.serve import Start
 
 START_TIMEOUT = 300.0
 """Seconds in which a worker must say that it is ready, or what it is waiting for."""
+
+MOST_PRINTED = 2**30
+"""Bytes that a process may have printed in one case; it is ended when it prints on."""
+
+WATCH = 1.0
+"""Seconds between two looks at a process that works."""
 
 BOOTSTRAP = """
 import os, sys
@@ -265,7 +272,10 @@ class Worker:
         patience: float | None = timeout
         while True:
             try:
-                message: list[Any] = json.loads(channel.receive(patience))
+                message: list[Any] = json.loads(self._receive(channel, patience))
+            except Lost:
+                self._end()
+                raise
             except channel.TimeoutError:
                 self._end()
                 raise Lost(f"no answer for {timeout:g} s: its worker was ended") from None
@@ -273,6 +283,9 @@ class Worker:
                 ended = self._ending()
                 self._end()
                 raise Lost(ended) from None
+            except ValueError:
+                self._end()
+                raise Lost("its process sent what is no answer, and was ended") from None
             except execnet.RemoteError as error:
                 self._end()
                 raise Lost(self._explained(str(error))) from error
@@ -283,6 +296,32 @@ class Worker:
             patience = None if kind == "waiting" else timeout
             if kind != "started":
                 self._progress(message[1])
+
+    def _receive(self, channel: Any, timeout: float | None) -> str:
+        """The next message. Raises what ``channel.receive`` does, and Lost."""
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        while True:
+            try:
+                return str(channel.receive(min(WATCH, max(0.0, deadline - time.monotonic()))))
+            except channel.TimeoutError:
+                if time.monotonic() >= deadline:
+                    raise
+            if sum(os.fstat(file).st_size for file in self._outputs) > MOST_PRINTED:
+                raise Lost(f"it printed more than {MOST_PRINTED >> 20} MiB: its worker was ended")
+            if self._has_ended():
+                # What it forked keeps the connection open. An answer may still be on its way.
+                try:
+                    return str(channel.receive(WATCH))
+                except channel.TimeoutError:
+                    raise Lost(self._ending()) from None
+
+    def _has_ended(self) -> bool:
+        if self._pid is None:
+            return False
+        try:
+            return os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+        except ChildProcessError:
+            return True
 
     def _empty_outputs(self) -> list[str]:
         """Files for what the process prints, which are there when it is not any more."""

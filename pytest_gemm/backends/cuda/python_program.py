@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from pytest_gemm.backends.base import Argument, LaunchConfig, Matrix, PythonProgram
+from pytest_gemm.backends.base import (
+    Argument,
+    LaunchConfig,
+    Matrix,
+    PythonProgram,
+    exception_fault,
+    name_of,
+)
 from pytest_gemm.backends.cuda.api import Api
 from pytest_gemm.backends.cuda.memory import DeviceBuffer
 from pytest_gemm.backends.cuda.queue import Queue
-from pytest_gemm.errors import CompileError, KernelFault
+from pytest_gemm.errors import CompileError
 
 
 class PythonExecutable:
@@ -25,7 +31,7 @@ class PythonExecutable:
         self._queue = queue
         self._function = program.function
         self._parameters = program.parameters
-        self.name = getattr(program.function, "__name__", None) or repr(program.function)
+        self.name = name_of(program.function)
 
     def prepare(self, config: LaunchConfig, arguments: Sequence[Argument]) -> Callable[[], None]:
         """A callable that calls the function once; it raises KernelFault for its exceptions."""
@@ -44,8 +50,10 @@ class PythonExecutable:
                     function(*values)
             except errors:
                 raise
-            except (Exception, SystemExit) as error:
-                raise _fault(error, self.name) from error
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
+                raise exception_fault(error, function) from error
 
         return launch
 
@@ -64,9 +72,3 @@ class PythonExecutable:
         dtype = np.dtype(matrix.dtype)
         strides = (matrix.ld * dtype.itemsize, dtype.itemsize)
         return cupy.ndarray((matrix.rows, matrix.columns), dtype, memptr=pointer, strides=strides)
-
-
-def _fault(error: BaseException, name: str) -> KernelFault:
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    where = f"{frame.filename}:{frame.lineno}"
-    return KernelFault("exception", f"{where}: {name} raised {type(error).__name__}: {error}")

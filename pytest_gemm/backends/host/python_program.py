@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pytest_gemm.backends.base import Argument, Matrix, PythonProgram
+from pytest_gemm.backends.base import Argument, Matrix, PythonProgram, exception_fault, name_of
 from pytest_gemm.backends.host.memory import HostBuffer
-from pytest_gemm.errors import CompileError, KernelFault
+from pytest_gemm.errors import CompileError
+
+_calls: Iterator[int] = iter(())
+
+
+def _no_more_calls() -> None:
+    deque(_calls, maxlen=0)
+
+
+# A process that a kernel forks must not go on where the kernel returns.
+os.register_at_fork(after_in_child=_no_more_calls)
 
 
 class PythonExecutable:
@@ -24,21 +37,32 @@ class PythonExecutable:
         self._program = program
 
     def time(self, arguments: Sequence[Argument], launches: int) -> float:
-        """The process' CPU seconds of all calls. Raises KernelFault for an exception of theirs."""
+        """The process' CPU seconds of all calls.
+
+        Raises KernelFault for whatever the callable raises, except KeyboardInterrupt, which is
+        not its own.
+        """
+        global _calls
         function, parameters = self._program.function, self._program.parameters
         if len(arguments) != len(parameters):
             raise CompileError(
-                f"{_name(function)} takes {len(parameters)} arguments ({', '.join(parameters)}) "
+                f"{name_of(function)} takes {len(parameters)} arguments ({', '.join(parameters)}) "
                 f"and was given {len(arguments)}"
             )
         values = [_array(a) if isinstance(a, Matrix) else a for a in arguments]
+        process, _calls = os.getpid(), iter(range(launches))
         started = time.process_time()
         try:
-            for _ in range(launches):
+            for _ in _calls:
                 function(*values)
-        except (Exception, SystemExit) as error:
-            raise _fault(error, _name(function)) from error
-        return time.process_time() - started
+            return time.process_time() - started
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            raise exception_fault(error, function) from error
+        finally:
+            if os.getpid() != process:
+                _end_forked(name_of(function))
 
 
 def _array(matrix: Matrix) -> npt.NDArray[Any]:
@@ -50,11 +74,8 @@ def _array(matrix: Matrix) -> npt.NDArray[Any]:
     return np.ndarray(shape, dtype, matrix.buffer.bytes.data, matrix.offset, strides)
 
 
-def _fault(error: BaseException, name: str) -> KernelFault:
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    where = f"{frame.filename}:{frame.lineno}"
-    return KernelFault("exception", f"{where}: {name} raised {type(error).__name__}: {error}")
-
-
-def _name(function: object) -> str:
-    return getattr(function, "__name__", None) or repr(function)
+def _end_forked(name: str) -> None:
+    if error := sys.exception():
+        traceback.print_exception(error)
+    print(f"{name} forked a process, which did not end: it was ended", file=sys.stderr, flush=True)
+    os._exit(1)
