@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from pytest_gemm.stats import Spread, mean_and_sd
 
@@ -77,29 +76,6 @@ class Calibration:
             raise ValueError(f"a calibration of {self.duets} duets: {LEAST_DUETS} are needed")
         if not (0 <= self.bias < math.inf and 0 <= self.sd < math.inf and 0 < self.df < math.inf):
             raise ValueError(f"{self} is no calibration: its numbers are finite and not negative")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain strings and numbers."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Calibration:
-        """The reverse of ``to_dict``. Raises ValueError for what it would not give."""
-        for name, kind in _TYPES.items():
-            value = data.get(name)
-            if isinstance(value, bool) or not isinstance(value, kind):
-                raise ValueError(f"{name} = {value!r} cannot stand in a calibration")
-        return cls(**{name: data[name] for name in _TYPES})
-
-
-_TYPES: Mapping[str, type | tuple[type, ...]] = {
-    "device": str,
-    "date": str,
-    "duets": int,
-    "bias": (int, float),
-    "sd": (int, float),
-    "df": (int, float),
-}
 
 
 def calibrated(device: str, date: str, duets: Iterable[Sequence[float]]) -> Calibration:

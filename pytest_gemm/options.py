@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_gemm.checking import Scope
 
 BASELINE_MODES = ("auto", "strict", "update", "off")
@@ -130,6 +132,20 @@ class Options:
         self.in_process: bool = ini("gemm_in_process")
         if self.device not in ("auto", "host") or self.cold:
             _check_device(self.device, cold=self.cold)
+
+
+def project_options(arguments: Sequence[str]) -> Options:
+    """The options of the project around the current folder, where pytest does not run.
+
+    ``arguments`` are pytest's; its settings are read, and no conftest. Raises ConfigError.
+    """
+    from pytest_gemm.errors import ConfigError
+
+    try:
+        config = pytest.Config.fromdictargs({}, ["--noconftest", "--assert=plain", *arguments])
+        return Options(config)
+    except pytest.UsageError as error:
+        raise ConfigError(str(error)) from None
 
 
 OPTIONS = pytest.StashKey[Options]()

@@ -17,7 +17,7 @@ ORDER = [
     *("limits", "kernelspec", "binding"),
     *("schema", "declaration", "python_kernel", "registry"),
     *("stats", "matrices", "baselines"),
-    *("margin", "screen", "duet", "verdict", "conditions"),
+    *("margin", "calibration", "tolerance", "screen", "duet", "verdict", "conditions"),
     *("backends.base", "backends.choice", "backends.host", "backends.cuda", "backends"),
     *("device", "comparison", "regions", "causes", "diagnosis", "correctness", "timing"),
     *("launching", "overheads", "traffic", "checking"),
@@ -25,7 +25,7 @@ ORDER = [
     *("dueling", "runner"),
     *("function", "workers.turns", "workers.output", "workers.serve", "workers.worker"),
     *("workers.pool", "workers"),
-    *("executor", "exact", "revival", "judging", "record", "limiting", "collection"),
+    *("executor", "exact", "revival", "judging", "record", "limiting", "collection", "calibrating"),
     *("report", "session", "closing", "cli"),
     *("publish", "recorder", "shared", "fixture", "plugin"),
 ]

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -87,21 +86,15 @@ def test_too_few_duets_are_no_calibration(duets: list[list[float]]) -> None:
         calibrated("x", DATE, duets)
 
 
-def test_a_calibration_survives_json() -> None:
-    found = calibration()
-
-    assert Calibration.from_dict(json.loads(json.dumps(found.to_dict()))) == found
-
-
 @pytest.mark.parametrize(
     "wrong",
     [{"bias": -1e-3}, {"bias": math.nan}, {"sd": math.inf}, {"df": 0}, {"duets": 4},
-     {"duets": True}, {"duets": 8.5}, {"bias": "0.1"}, {"device": 3}, {"sd": None}],
+     {"sd": -1e-3}, {"df": math.nan}],
     ids=str,
 )  # fmt: skip
 def test_refuses_numbers_that_no_calibration_gives(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="calibration"):
-        Calibration.from_dict(calibration().to_dict() | wrong)
+        calibration(**wrong)
 
 
 def test_the_table_of_the_docs_is_the_codes() -> None:

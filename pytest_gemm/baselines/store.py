@@ -4,6 +4,7 @@
 
     exact/<kernel>.json            what holds on every machine
     <device>/<kernel>.json         sessions: of each benchmark, oldest first
+    <device>/calibration.json      what duets of equal kernels found there: see ``calibration``
     sources/<sha256>.cu or .py     the sources that were measured
 """
 
@@ -32,6 +33,7 @@ from pytest_gemm.baselines.session_file import SESSIONS_KEPT, SessionFile
 from pytest_gemm.errors import BaselineError
 
 EXACT, SOURCES = "exact", "sources"
+CALIBRATION = "calibration"
 SUFFIXES = (".cu", ".py")
 
 GIT_ATTRIBUTES = """\
@@ -158,7 +160,7 @@ class BaselineStore:
             for folder in _listed(self.root)
             if folder.name not in (EXACT, SOURCES)
             and kind in ("", "host" if folder.name.startswith("host-") else "cuda")
-            and any(path.suffix == ".json" for path in _listed(folder))
+            and any(map(_is_of_sessions, _listed(folder)))
         )
 
     def source(self, sha256: str) -> str:
@@ -173,6 +175,10 @@ class BaselineStore:
                 return text
             raise BaselineError(f"{path}: its content is not what its name says; {_way_out(path)}")
         raise BaselineError(f"no source {sha256} is stored in {self.root / SOURCES}")
+
+    def calibration_path(self, device: str) -> Path:
+        """Where the calibration of a device is stored, if it is."""
+        return self.root / safe_name(device, (EXACT, SOURCES)) / f"{CALIBRATION}.json"
 
     # Writing
 
@@ -373,11 +379,11 @@ class BaselineStore:
 
     def _device_files(self, device: str) -> Iterator[Path]:
         folder = self.root / safe_name(device, (EXACT, SOURCES))
-        return (path for path in _listed(folder) if path.suffix == ".json")
+        return filter(_is_of_sessions, _listed(folder))
 
     def _device_path(self, device: str, kernel: str) -> Path:
         folder = safe_name(device, (EXACT, SOURCES))
-        return self.root / folder / f"{safe_name(family(kernel))}.json"
+        return self.root / folder / f"{safe_name(family(kernel), (CALIBRATION,))}.json"
 
     def _session_path(self, session: Session) -> Path:
         return self._device_path(session.device, session.kernel)
@@ -397,6 +403,10 @@ def _grouped_by(
     for record in records:
         groups.setdefault(key_of(record), []).append(record)
     return groups
+
+
+def _is_of_sessions(path: Path) -> bool:
+    return path.suffix == ".json" and path.stem != CALIBRATION
 
 
 def _listed(folder: Path) -> list[Path]:
