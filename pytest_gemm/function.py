@@ -11,6 +11,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import FunctionType, ModuleType
 
+from pytest_gemm.apart import imports_from
 from pytest_gemm.errors import BackendError
 from pytest_gemm.kernelspec import KernelSpec
 from pytest_gemm.python_kernel import declared
@@ -18,12 +19,17 @@ from pytest_gemm.python_kernel import declared
 
 @dataclass(frozen=True)
 class FunctionName:
-    """The module that defines a function, that module's file, the function's own name and text."""
+    """The module that defines a function, that module's file, the function's own name and text.
+
+    One of another ``copy`` of the ``project`` (both folders) gets the modules of that copy.
+    """
 
     module: str
     file: str
     qualname: str
     source: str
+    copy: str = ""
+    project: str = ""
 
     @classmethod
     def of(cls, function: Callable[..., object]) -> FunctionName:
@@ -37,7 +43,13 @@ class FunctionName:
 
         Raises BackendError, with the reason of an import that fails.
         """
-        for value in vars(self._module()).values():
+        if not self.copy:
+            return self._found(self.module_found())
+        with imports_from(Path(self.copy), Path(self.project)):
+            return self._found(self.module_found())
+
+    def _found(self, module: ModuleType) -> Callable[..., object]:
+        for value in vars(module).values():
             known = isinstance(value, FunctionType) and value.__qualname__ == self.qualname
             if known and declared(value) is not None:
                 if _source(value) != self.source:
@@ -51,7 +63,8 @@ class FunctionName:
             "the kernel at the top of its module, or set gemm_in_process = true"
         )
 
-    def _module(self) -> ModuleType:
+    def module_found(self) -> ModuleType:
+        """The module, imported if that was not done. Raises BackendError."""
         known = sys.modules.get(self.module)
         if known is not None and getattr(known, "__file__", None) == self.file:
             return known

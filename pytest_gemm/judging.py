@@ -1,18 +1,22 @@
-"""What is said of a timed case: the stored sessions are asked first, then the stored kernel."""
+"""What is said of a timed case: the stored sessions are asked first, then the stored kernel.
+
+Unless it is to be measured against another kernel: then that alone decides.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from pytest_gemm.against import NoOpponent, Opponent, Opponents
 from pytest_gemm.baselines import BaselineStore, Series, Session, epoch, source_hash
 from pytest_gemm.case import Case
 from pytest_gemm.conditions import differences, withhold_reason
-from pytest_gemm.duet import Duet
+from pytest_gemm.duet import Duet, Finding, order_of
 from pytest_gemm.errors import BaselineError, DeviceBusyError, GemmError
 from pytest_gemm.executor import Executor, Function
 from pytest_gemm.margin import expected, margin_of
@@ -20,7 +24,7 @@ from pytest_gemm.pipeline import BUILD, TIMED_RECIPE
 from pytest_gemm.result import Result
 from pytest_gemm.revival import stored_kernel
 from pytest_gemm.screen import device_spread
-from pytest_gemm.stats import Spread
+from pytest_gemm.stats import Spread, median
 from pytest_gemm.verdict import Verdict, held_against_anchor, judge
 
 METHOD = "rounds of 8 in fresh allocations"
@@ -36,13 +40,27 @@ Weigh = partial[Verdict]
 class Judge:
     """Judges results against a store; duets are run by the executor.
 
-    ``margin`` is a fraction, or None for the device's own.
+    ``margin`` is a fraction, or None for the device's own. ``opponents``, where there are any,
+    take the place of what is stored; ``forced``: the stored kernel is measured again even where
+    the stored times are sure. ``cases`` counts those of the project, for where none is stored.
     """
 
-    def __init__(self, store: BaselineStore, executor: Executor, margin: float | None) -> None:
+    def __init__(
+        self,
+        store: BaselineStore,
+        executor: Executor,
+        margin: float | None,
+        opponents: Opponents | None = None,
+        *,
+        forced: bool = False,
+        cases: Callable[[], int] = lambda: 1,
+    ) -> None:
         self._store = store
         self._executor = executor
         self._margin = margin
+        self._opponents = opponents
+        self._forced = forced
+        self._cases = cases
         self._spreads: dict[str, Spread] = {}
 
     def verdict(
@@ -53,6 +71,8 @@ class Judge:
         ``duets``: whether one is worth its time. Raises DeviceBusyError.
         """
         try:
+            if self._opponents is not None:
+                return self._against(self._opponents, case, function, result)
             return self._verdict(case, function, result, duets and self._executor.can_duet)
         except BaselineError as error:
             return Verdict("withheld", notes=(str(error),))
@@ -76,7 +96,7 @@ class Judge:
             prior=self._spread(now.device, kind),
         )
         verdict = weigh(duets=duets)
-        if verdict.suspicious and duets:
+        if (verdict.suspicious or self._forced) and duets:
             verdict = self._dueled(weigh, verdict, case, function, now, reference)
         if verdict.decided_by not in SURE:
             baseline = [session.environment for session in reference.sessions]
@@ -112,7 +132,8 @@ class Judge:
         reference: Series,
     ) -> Verdict:
         """The verdict where the sessions are not sure: what the two kernels do side by side."""
-        if not case.kernel.is_python and _is_same_binary(now, reference.newest):
+        same_binary = not case.kernel.is_python and _is_same_binary(now, reference.newest)
+        if same_binary and not self._forced:
             note = (
                 "source, launch, compiler and driver are those stored: what changed is the "
                 "machine, or disturbed it"
@@ -127,16 +148,72 @@ class Judge:
             seconds=now.estimate.median,
         )
         try:
-            old = self._stored(case, reference.newest)
-            while round_ := duet.next_round:
-                times = self._executor.duet((old, None), (case, function), round_)
-                duet = duet.with_round(times)
+            old = Opponent(self._stored(case, reference.newest))
+            finding, _ = self._measured(duet, old, case, function)
         except DeviceBusyError:
             raise
         except GemmError as error:
             alone = weigh(duets=False)
             return replace(alone, notes=(*alone.notes, f"no duet: {_first_line(error)}"))
-        return weigh(finding=duet.finding)
+        against = f"the kernel stored on {reference.newest.date[:10]}" if self._forced else ""
+        return weigh(finding=finding, against=against)
+
+    def _against(
+        self, opponents: Opponents, case: Case, function: Function | None, result: Result
+    ) -> Verdict:
+        """What a duet with the opponent says; nothing stored takes part."""
+        now = session_of(case, result, datetime.now(UTC), commit=None)
+        kind = result.device["kind"]
+        # Fixed, whatever is selected.
+        benchmarks = len(self._store.benchmarks(now.device)) or max(1, self._cases())
+        duet = Duet.on(
+            kind,
+            margin=margin_of(kind, given=[self._margin]),
+            benchmarks=benchmarks,
+            seconds=now.estimate.median,
+        )
+        try:
+            opponent = opponents.find(case, function)
+            if _is_same_program(opponent.case, case):
+                note = f"source and launch are those of {opponents.name}"
+                return Verdict("same", decided_by="program", notes=(note,), against=opponents.name)
+            finding, seconds = self._measured(duet, opponent, case, function)
+        except DeviceBusyError:
+            raise
+        except NoOpponent as error:
+            return Verdict(error.outcome, notes=(str(error),), against=opponents.name)
+        except GemmError as error:
+            note = f"no duet against {opponents.name}: {_first_line(error)}"
+            return Verdict("withheld", notes=(note,), against=opponents.name)
+        verdict = judge(
+            now,
+            None,
+            kind=kind,
+            benchmarks=benchmarks,
+            margin=self._margin,
+            finding=finding,
+            against=opponents.name,
+        )
+        notes = (*opponent.notes, *verdict.notes)
+        return replace(verdict, baseline_median=seconds, notes=notes)
+
+    def _measured(
+        self, duet: Duet, old: Opponent, case: Case, function: Function | None
+    ) -> tuple[Finding, float]:
+        """What a duet finds, and the old kernel's median seconds in it. Raises GemmError."""
+        seconds: list[float] = []
+        while round_ := duet.next_round:
+            workers = self._executor.duet((old.case, old.function), (case, function), round_)
+            duet = duet.with_round(workers)
+            seconds += (
+                time
+                for placements in workers
+                for blocks in placements
+                for i, block in enumerate(blocks)
+                for letter, time in zip(order_of(i), block, strict=True)
+                if letter == "A"
+            )
+        return duet.finding, median(seconds)
 
     def _stored(self, case: Case, session: Session) -> Case:
         source = "" if case.kernel.is_python else self._store.source(session.source)
@@ -196,6 +273,12 @@ def _withheld(verdict: Verdict, reason: str) -> Verdict:
 
 def _is_same_binary(now: Session, before: Session) -> bool:
     return now.program == before.program and epoch(now.environment) == epoch(before.environment)
+
+
+def _is_same_program(old: Case, new: Case) -> bool:
+    """Whether two cases launch the same, both compiled here; of Python not even the text tells."""
+    kernels = old.kernel, new.kernel
+    return not new.kernel.is_python and kernels[0].source_hash == kernels[1].source_hash
 
 
 def _first_line(error: Exception) -> str:

@@ -15,8 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_gemm.checking import Scope
+    from pytest_gemm.revision import Revision
 
 BASELINE_MODES = ("auto", "strict", "update", "off")
+
+BASELINE, KERNEL = "baseline", "kernel:"
+"""What --gemm-against may be, or begin with, where it is no revision of git."""
 
 DECLARED: tuple[tuple[str, dict[str, Any]], ...] = (
     (
@@ -47,6 +51,14 @@ DECLARED: tuple[tuple[str, dict[str, Any]], ...] = (
             "default": "auto",
             "help": "auto: compare with what is stored; strict: and fail where nothing can be "
             "compared; update: store this run; off: compare nothing (default: %(default)s)",
+        },
+    ),
+    (
+        "--gemm-against",
+        {
+            "metavar": "baseline|REF|kernel:NAME",
+            "help": "measure each timed kernel side by side with the stored one, with itself at "
+            "a git revision, or with another kernel",
         },
     ),
     (
@@ -130,6 +142,9 @@ class Options:
         self.case_timeout = _number("gemm_case_timeout", ini("gemm_case_timeout"), 0.01)
         self.wait: bool = _one_of("gemm_busy", ini("gemm_busy"), ("wait", "stop")) == "wait"
         self.in_process: bool = ini("gemm_in_process")
+        self.against: str | None = option("gemm_against")
+        # Of git, where that is what kernels are measured against.
+        self.revision: Revision | None = None if self.against is None else _revision(self)
         if self.device not in ("auto", "host") or self.cold:
             _check_device(self.device, cold=self.cold)
 
@@ -160,6 +175,31 @@ def _check_device(device: str, *, cold: bool) -> None:
         choose_backend(device, cold=cold)
     except ConfigError as error:
         raise pytest.UsageError(str(error)) from None
+
+
+def _revision(options: Options) -> Revision | None:
+    """The revision that --gemm-against names, if it does. Raises UsageError for the option."""
+    from pytest_gemm.errors import ConfigError
+    from pytest_gemm.revision import find_revision
+
+    text = str(options.against)
+    reasons = {
+        "--gemm-bench is missing: only timed kernels are measured": not options.bench,
+        f"--gemm-baseline={options.baseline} compares nothing: leave one of the two out": (
+            options.baseline in ("update", "off")
+        ),
+        "gemm_in_process = true leaves one process, and it takes several": options.in_process,
+        "it is 'baseline', 'kernel:NAME' or a revision of git": text in ("", KERNEL),
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise pytest.UsageError(f"--gemm-against={text}: {reason}")
+    if text == BASELINE or text.startswith(KERNEL):
+        return None
+    try:
+        return find_revision(options.root, text)
+    except ConfigError as error:
+        raise pytest.UsageError(f"--gemm-against={text}: {error}") from None
 
 
 def _one_of(name: str, text: str, words: tuple[str, ...]) -> str:

@@ -29,6 +29,7 @@ def stored_kernel(current: Kernel, launch: Mapping[str, Any], source: str) -> Ke
     args = tuple(launch["args"])
     return replace(
         current,
+        name=f"{current.name} (stored)",
         filename=f"{current.filename} (stored)",
         source=source,
         entry=launch["entry"],

@@ -7,16 +7,18 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 
 from pytest_gemm import backends
+from pytest_gemm.against import open_opponents
 from pytest_gemm.backends.base import Backend, Device
 from pytest_gemm.backends.choice import choose_backend
 from pytest_gemm.baselines import BaselineStore
 from pytest_gemm.case import Case
+from pytest_gemm.collection import Collection
 from pytest_gemm.errors import BaselineError, ConfigError, DeviceBusyError, GemmError
 from pytest_gemm.exact import changes
 from pytest_gemm.executor import Function, open_executor
 from pytest_gemm.judging import SURE, Judge, disturbance
 from pytest_gemm.limiting import within_limits
-from pytest_gemm.options import Options
+from pytest_gemm.options import BASELINE, Options
 from pytest_gemm.record import Record
 from pytest_gemm.report.verdict import explain
 from pytest_gemm.result import Result
@@ -29,18 +31,32 @@ SUSPICIOUS = frozenset({"slower", "inconclusive"})
 class GemmSession:
     """Has cases run and holds them against what is stored.
 
-    ``shared``: other processes take part in the same run, as under pytest-xdist. Raises
-    ConfigError where the options contradict each other.
+    ``project`` gives all its kernels and cases. ``shared``: other processes take part in the same
+    run, as under pytest-xdist. Raises ConfigError where the options contradict each other.
     """
 
     def __init__(
-        self, options: Options, progress: Callable[[str], None], *, shared: bool = False
+        self,
+        options: Options,
+        progress: Callable[[str], None],
+        project: Callable[[], Collection],
+        *,
+        shared: bool = False,
     ) -> None:
         self.options = options
         self.choice = choose_backend(options.device)
         self.store = BaselineStore(options.baselines)
         self.executor = open_executor(options, self.choice, progress, shared=shared)
-        self._judge = Judge(self.store, self.executor, options.margin)
+        kind = self.choice.kind
+        self._opponents = open_opponents(options, kind, lambda: project().registry)
+        self._judge = Judge(
+            self.store,
+            self.executor,
+            options.margin,
+            self._opponents,
+            forced=options.against == BASELINE,
+            cases=lambda: len(project().cases),
+        )
         self._progress = progress
 
     @cached_property
@@ -56,6 +72,8 @@ class GemmSession:
     def close(self) -> None:
         """End what runs cases, and give back the devices."""
         self.executor.close()
+        if self._opponents:
+            self._opponents.close()
 
     def header(self) -> list[str]:
         """What stands above the tests: devices, compiler, baseline. Raises DeviceBusyError."""
@@ -69,6 +87,9 @@ class GemmSession:
         for name in dict.fromkeys(device.name for device in devices):
             stored = len(self.store.benchmarks(name))
             lines.append(f"gemm: baseline {self.options.baseline}: {stored} stored for {name}")
+        if revision := self.options.revision:
+            now = "the working tree, with uncommitted changes," if revision.is_dirty else "this"
+            lines.append(f"gemm: {now} is measured against {revision}")
         return [*lines, f"gemm: {self.choice.hint}"] if self.choice.hint else lines
 
     def expect(self, cases: Sequence[tuple[Case, Function | None]]) -> None:
@@ -106,7 +127,7 @@ class GemmSession:
             return Record(case, Result("failed", str(error)), "failed", message=str(error))
         if result.outcome != "passed":
             return self._unfinished(case, result)
-        record = self._held_against_stored(case, function, result, self._repeat(target))
+        record = self._held_against_stored(case, function, result, target)
         return within_limits(record, strict=self.options.baseline == "strict")
 
     def _unfinished(self, case: Case, result: Result) -> Record:
@@ -124,7 +145,7 @@ class GemmSession:
         return Record(case, result, result.outcome, message=result.message)
 
     def _held_against_stored(
-        self, case: Case, function: Function | None, result: Result, repeat: str
+        self, case: Case, function: Function | None, result: Result, target: str
     ) -> Record:
         mode = self.options.baseline
         timed = result.estimate is not None
@@ -138,31 +159,37 @@ class GemmSession:
             return Record(case, result, "passed", gate if timed else "", verdict=verdict)
         messages = []
         try:
-            messages += self._changed_facts(case, result, repeat)
+            messages += self._changed_facts(case, result, self._accept(target))
         except BaselineError as error:
             # A regression stays one; otherwise nothing is said while a fact is unreadable.
             if verdict is None or not verdict.fails():
                 verdict = Verdict("withheld", notes=(str(error),))
         if verdict and verdict.fails(strict=mode == "strict"):
-            messages.append(explain(case, result, verdict, repeat))
+            commands = self._repeat(target), self._accept(target)
+            messages.append(explain(case, result, verdict, *commands))
         message = "\n".join(messages)
         gate = verdict.outcome if verdict else ""
         return Record(case, result, _outcome(message), gate, message, verdict)
 
-    def _changed_facts(self, case: Case, result: Result, repeat: str) -> list[str]:
+    def _changed_facts(self, case: Case, result: Result, accept: str) -> list[str]:
         strict = self.options.baseline == "strict"
         return [
-            f"{_title(case)}: {change}; accept with: {repeat} --gemm-baseline=update"
+            f"{_title(case)}: {change}; accept with: {accept}"
             for change in changes(case, result, self.store, strict=strict)
         ]
 
-    def _repeat(self, target: str) -> str:
-        """The command that runs just this case again."""
+    def _accept(self, target: str) -> str:
+        """The command that stores what this case measures."""
+        return self._repeat(target, "--gemm-baseline=update")
+
+    def _repeat(self, target: str, instead: str = "") -> str:
+        """The command that runs just this case again, or does something else ``instead``."""
         options = self.options
+        against = f"--gemm-against={options.against}" if options.against else ""
         words = ["pytest", *["--gemm-bench"] * options.bench]
         words += [f"--gemm-size={size}" for size in options.sizes]
         words += ["--gemm-cache=cold"] * options.cold
-        return shlex.join([*words, target])
+        return shlex.join([*words, target, *filter(None, [instead or against])])
 
 
 def _described(device: Device) -> str:

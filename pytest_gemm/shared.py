@@ -90,7 +90,10 @@ def session_of(config: pytest.Config) -> GemmSession:
         from pytest_gemm.session import GemmSession
 
         session = GemmSession(
-            config.stash[OPTIONS], partial(_show, config), shared=hasattr(config, "workerinput")
+            config.stash[OPTIONS],
+            partial(_show, config),
+            lambda: _collector_of(config).project,
+            shared=hasattr(config, "workerinput"),
         )
         config.stash[SESSION] = session
         config.add_cleanup(session.close)

@@ -48,6 +48,8 @@ class Verdict:
     processes in ``rounds`` rounds, with ``odd_workers`` left out), ``anchor``, ``conditions`` or
     empty. ``baseline_median`` is in seconds, of ``sessions`` stored sessions; ``stored_change`` is
     the change from it, from which a duet's may differ; ``drift`` that from the pinned anchor.
+    ``against`` is what a duet was asked for with, in words: empty where it was the verdict's own
+    choice; of another kernel than the stored one, ``baseline_median`` is what the duet measured.
     Where ``suspicious``, a duet should decide if one can be had. Numbers are None where nothing
     was compared.
     """
@@ -69,6 +71,7 @@ class Verdict:
     odd_workers: int = 0
     rounds: int = 0
     drift: float | None = None
+    against: str = ""
 
     @property
     def has_baseline(self) -> bool:
@@ -110,6 +113,7 @@ def judge(
     alpha: float = ALPHA,
     duets: bool = False,
     finding: Finding | None = None,
+    against: str = "",
 ) -> Verdict:
     """Compare a session with the series that ``BaselineStore.reference`` gives for it.
 
@@ -118,7 +122,7 @@ def judge(
     (``stored_spread``) replace those of the kind. ``duets``: one can be had where the verdict
     turns out ``suspicious``; judge again with its ``finding``, which then decides. Both kernels
     of a duet ran on this machine now, so what differs from the stored sessions' conditions, or
-    what the machine has become since, plays no part in it.
+    what the machine has become since, plays no part in it. ``against``: the verdict's.
 
     Raises ValueError for times that are not finite and above 0, and for an unknown kind or a
     count below 1.
@@ -126,12 +130,14 @@ def judge(
     usual = expected(kind)
     margin = margin_of(kind, given=[margin])
     checked_seconds([now.estimate.median, now.estimate.low, now.estimate.high])
-    if reference is None:
+    if reference is None and against:
+        verdict = Verdict("new")
+    elif reference is None:
         verdict = Verdict("new", notes=("nothing is stored for it on this device",))
     else:
         verdict = _screened(now, reference, usual, margin, benchmarks, prior, alpha)
     if finding is not None:
-        verdict = _of_duet(verdict, finding, margin)
+        verdict = replace(_of_duet(verdict, finding, margin), against=against)
     elif duets and verdict.change is not None:
         # The screen flags whatever is worth finding: noise costs duets, not sight.
         verdict = replace(verdict, smallest_slowdown=(1 + margin) * (1 + usual.gap) - 1)
@@ -367,7 +373,7 @@ def _outcome_notes(verdict: Verdict, usual: Expected) -> list[str]:
             f"{verdict.stored_change:+.1%} against the stored sessions, but not side by side with "
             "the stored kernel: the machine changed, or was disturbed"
         )
-    if verdict.outcome == "faster":
+    if verdict.outcome == "faster" and not (verdict.against and not verdict.sessions):
         notes.append("store the gain with --gemm-baseline update")
     return notes
 

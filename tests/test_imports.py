@@ -23,9 +23,10 @@ ORDER = [
     *("launching", "overheads", "traffic", "checking"),
     *("revision", "options", "case", "result", "reuse", "pipeline", "references"),
     *("dueling", "runner"),
-    *("function", "workers.turns", "workers.output", "workers.serve", "workers.worker"),
+    *("apart", "function", "workers.turns", "workers.output", "workers.serve", "workers.worker"),
     *("workers.pool", "workers"),
-    *("executor", "exact", "revival", "judging", "record", "limiting", "collection", "calibrating"),
+    *("executor", "exact", "revival", "against", "judging"),
+    *("record", "limiting", "collection", "calibrating"),
     *("report", "session", "closing", "cli"),
     *("publish", "recorder", "shared", "fixture", "plugin"),
 ]

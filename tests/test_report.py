@@ -99,13 +99,16 @@ def test_a_failed_case_has_a_row_without_times() -> None:
     assert table([failed])[1].split() == ["tiled", "4096x4096x4096", "FAIL"]
 
 
+COMMANDS = "pytest -k x", "pytest -k x --gemm-baseline=update"
+
+
 def test_a_verdict_in_words() -> None:
     verdict = Verdict(
         "slower", change=0.3, low=0.2, high=0.4, threshold=0.1, decided_by="sessions",
         baseline_median=0.002, sessions=4, smallest_slowdown=0.12, notes=("the source changed",),
     )  # fmt: skip
     slower = record(median=0.0026)
-    first, *details = explain(slower.case, slower.result, verdict, "pytest -k x").splitlines()
+    first, *details = explain(slower.case, slower.result, verdict, *COMMANDS).splitlines()
     assert first == (
         "tiled on 4096x4096x4096: slower by 30.0 % (2.60 ms, was 2.00 ms, fails above +10.0 %)"
     )
@@ -124,7 +127,7 @@ def test_a_verdict_of_a_duet_in_words() -> None:
         workers=11, odd_workers=1, rounds=2,
     )  # fmt: skip
     slower = record(median=0.00206)
-    text = explain(slower.case, slower.result, verdict, "pytest -k x")
+    text = explain(slower.case, slower.result, verdict, *COMMANDS)
     assert text.splitlines()[:3] == [
         "tiled on 4096x4096x4096: slower by 2.0 % "
         "(2.06 ms, was 2.00 ms, measured side by side, fails above +0.80 %)",
@@ -134,13 +137,32 @@ def test_a_verdict_of_a_duet_in_words() -> None:
     ]
 
 
+def test_a_duet_with_another_revision_in_words() -> None:
+    verdict = Verdict(
+        "slower", change=0.02, low=0.015, high=0.025, threshold=0.008, decided_by="duet",
+        baseline_median=0.002, smallest_slowdown=0.009, workers=12, rounds=2,
+        against="HEAD~1 (abc1234)",
+    )  # fmt: skip
+    slower = record(median=0.00206)
+    first, *details = explain(slower.case, slower.result, verdict, *COMMANDS).splitlines()
+    assert first == (
+        "tiled on 4096x4096x4096: slower by 2.0 % against HEAD~1 (abc1234) "
+        "(2.06 ms, that one 2.00 ms, measured side by side, fails above +0.80 %)"
+    )
+    assert details[1] == (
+        "  decided by a duet of HEAD~1 (abc1234) and this one: 12 processes, 2 rounds"
+    )
+    # What is not stored is not replaced by storing anything.
+    assert details[-1] == "  repeat: pytest -k x"
+
+
 def test_a_drift_in_words() -> None:
     verdict = Verdict(
         "drifted", change=0.01, low=-0.01, high=0.03, decided_by="anchor", drift=0.12,
         baseline_median=0.0022, sessions=4, notes=("slower than the anchor",),
     )  # fmt: skip
     slow = record(median=0.00222)
-    text = explain(slow.case, slow.result, verdict, "pytest -k x")
+    text = explain(slow.case, slow.result, verdict, *COMMANDS)
     assert text.startswith(
         "tiled on 4096x4096x4096: drifted by 12.0 % from the anchor (2.22 ms, was 2.20 ms)\n"
     )

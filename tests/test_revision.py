@@ -2,42 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from pytest_gemm.errors import ConfigError
 from pytest_gemm.revision import Export, find_revision
-
-IDENTITY = {
-    **{f"GIT_{role}_{what}": value for role in ("AUTHOR", "COMMITTER")
-       for what, value in (("NAME", "A"), ("EMAIL", "a@b.c"))},
-    "GIT_CONFIG_GLOBAL": os.devnull,
-}  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def _identity(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in IDENTITY.items():
-        monkeypatch.setenv(name, value)
-
-
-def git(folder: Path, *words: str) -> str:
-    run = subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True, text=True)
-    return run.stdout.strip()
-
-
-def commit(folder: Path, **files: str) -> str:
-    """Write files (``__`` for ``/``, ``_cu`` for ``.cu``), commit all, return the hash."""
-    for name, text in files.items():
-        path = folder / name.replace("__", "/").replace("_cu", ".cu")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    git(folder, "add", "--all")
-    git(folder, "commit", "-q", "-m", "a change")
-    return git(folder, "rev-parse", "HEAD")
+from tests.git_repository import commit, git
 
 
 @pytest.fixture
@@ -45,10 +16,9 @@ def repository(tmp_path: Path) -> Path:
     """Two commits: kernels/a.cu is ``one``, then ``two``."""
     folder = tmp_path / "repository"
     folder.mkdir()
-    git(folder, "init", "-q", "-b", "main")
-    commit(folder, kernels__a_cu="one")
+    commit(folder, {"kernels/a.cu": "one"})
     git(folder, "tag", "v1")
-    commit(folder, kernels__a_cu="two")
+    commit(folder, {"kernels/a.cu": "two"})
     return folder
 
 

@@ -21,6 +21,8 @@ def sentence(case: Case, result: Result, verdict: Verdict) -> str:
         change = f"by {percent(abs(verdict.change or 0.0), signed=False)}"
     if verdict.outcome == "drifted" and verdict.drift is not None:
         change = f"by {percent(verdict.drift, signed=False)} from the anchor"
+    if verdict.against:
+        change += f" against {verdict.against}"
     return f"{title}: {verdict.outcome} {change} ({', '.join(_times(result, verdict))})"
 
 
@@ -28,15 +30,19 @@ def _times(result: Result, verdict: Verdict) -> Iterator[str]:
     assert result.estimate is not None
     yield seconds(result.estimate.median)
     if verdict.baseline_median is not None:
-        yield f"was {seconds(verdict.baseline_median)}"
+        other = "that one" if verdict.against and not verdict.sessions else "was"
+        yield f"{other} {seconds(verdict.baseline_median)}"
     if verdict.decided_by == "duet":
         yield "measured side by side"
     if verdict.threshold is not None and verdict.outcome != "drifted":
         yield f"fails above {percent(verdict.threshold)}"
 
 
-def explain(case: Case, result: Result, verdict: Verdict, repeat: str) -> str:
-    """The sentence, then how it was decided, and how to repeat it (a command) and to accept it."""
+def explain(case: Case, result: Result, verdict: Verdict, repeat: str, accept: str) -> str:
+    """The sentence, then how it was decided, and the commands to repeat it and to accept it.
+
+    What was measured against something that is not stored is not accepted by storing it.
+    """
     lines = [sentence(case, result, verdict)]
     if verdict.change is not None and verdict.low is not None and verdict.high is not None:
         lines.append(
@@ -49,7 +55,8 @@ def explain(case: Case, result: Result, verdict: Verdict, repeat: str) -> str:
     if verdict.change is not None:
         lines += [f"  {note}" for note in verdict.notes]
     lines.append(f"  repeat: {repeat}")
-    lines.append(f"  accept: {repeat} --gemm-baseline=update")
+    if verdict.sessions or not verdict.against:
+        lines.append(f"  accept: {accept}")
     return "\n".join(lines)
 
 
@@ -58,7 +65,8 @@ def _grounds(verdict: Verdict) -> str:
     stored = f"{verdict.sessions} stored session{'s' * (verdict.sessions != 1)}"
     if verdict.decided_by == "duet":
         rounds = f"{verdict.rounds} round{'s' * (verdict.rounds != 1)}"
-        text = f"a duet of the stored kernel and this one: {verdict.workers} processes, {rounds}"
+        other = verdict.against or "the stored kernel"
+        text = f"a duet of {other} and this one: {verdict.workers} processes, {rounds}"
         if verdict.stored_change is not None:
             text += f"; against {stored}: {percent(verdict.stored_change)}"
         return text

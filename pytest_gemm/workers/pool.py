@@ -22,7 +22,7 @@ from pytest_gemm.workers.worker import Lost, Named, Ran, Worker
 
 Function = Callable[..., object] | None
 
-Duellist = tuple[Case, Function]
+Duellist = tuple[Case, Function | FunctionName]
 
 Open = Callable[[int, Callable[[str], None], bool], Worker]
 """Makes a worker of the GPU with that number. The second argument is told of its progress; the
@@ -95,7 +95,7 @@ class Pool:
         BackendError where all were, or a kernel failed its checks.
         """
         lane = self._lanes[self._place.get(new[0].id, 0)]
-        parts = [(case, FunctionName.of(f) if f else None) for case, f in (old, new)]
+        parts = [(case, _named(function)) for case, function in (old, new)]
         name = f"duet {new[0].id}"
         self._ask(lane, name, lambda _: lane.duet(parts[0], parts[1], round_))
         times: list[Times] = self._wait_for(name)
@@ -139,7 +139,7 @@ class Pool:
 
     def _begin(self, case: Case, function: Function, *, first: bool) -> None:
         lane = self._lanes[self._place.get(case.id, 0)]
-        name = FunctionName.of(function) if function else None
+        name = _named(function)
         self._ask(lane, case.id, lambda worker: worker.run(case, name), first=first)
 
     def _ask(
@@ -241,6 +241,10 @@ class _Lane:
         finally:
             for worker in (self.worker, *self._helpers):
                 worker.close()
+
+
+def _named(function: Function | FunctionName) -> FunctionName | None:
+    return FunctionName.of(function) if callable(function) else function
 
 
 def deal(cases: Iterable[str], devices: Sequence[str]) -> dict[str, int]:
