@@ -5,7 +5,7 @@ The same ``.cu`` file runs wherever the cases run, so its mistakes are found wit
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Literal
@@ -95,15 +95,15 @@ class Checker:
 
     def _mistakes(self, kernel: Kernel, problem: Problem) -> str:
         """What the accesses of a kernel and its result show, or an empty text."""
-        findings: list[Finding] = []
+        findings: dict[Hashable, Finding] = {}
         more = 0
         orders = cycle((ORDERS[0], ORDERS[2]))
 
         def launch(workspace: Workspace) -> None:
             nonlocal more
             report = self._launch(kernel, workspace, next(orders))
-            new = [f for f in report.findings if f not in findings]
-            findings.extend(new)
+            for finding in report.findings:
+                findings.setdefault(_mistake(finding), finding)
             more += report.more
             if report.fault is not None:
                 raise report.fault
@@ -115,7 +115,7 @@ class Checker:
             wrong = str(error)
         except KernelFault as fault:
             wrong = "" if findings else str(fault)
-        return "\n".join(_told(kernel, problem, findings, more, wrong))
+        return "\n".join(_told(kernel, problem, list(findings.values()), more, wrong))
 
     def _moved(self, kernel: Kernel, problems: Sequence[Problem]) -> str:
         """Whether C depends on the order in which threads run, where no access said why."""
@@ -161,6 +161,12 @@ class Checker:
             timeout=self._timeout,
             names=dict(enumerate(kernel.args, start=1)),
         )
+
+
+def _mistake(finding: Finding) -> Hashable:
+    """What is the same in another order of the threads, and seen from the other of two lines."""
+    lines = frozenset((finding.place, finding.other_place))
+    return finding.kind, lines, finding.argument, finding.shared, finding.variable
 
 
 def _told(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,51 @@ def test_a_finding_comes_first_and_what_the_result_shows_below_it(host: HostBack
     assert first.startswith("missing_barrier on 37x37x37: missing_barrier.cu:")
     assert "race" in first
     assert any("elements of C wrong" in line for line in rest)
+
+
+@pytest.mark.parametrize("kernel", ["missing_barrier", "missing_second_barrier", "one_past_end"])
+def test_a_mistake_is_told_once_whatever_the_order_of_the_threads(
+    host: HostBackend, kernel: str
+) -> None:
+    failure = checker(host).check(kernels(ROOT / "tests/broken")[kernel]).failure
+    findings = [line for line in failure.splitlines() if f"{kernel}.cu:" in line]
+    names = [re.findall(r"(?:writes|reads) (\w+)", line)[-1:] for line in findings]
+    pairs = [set(re.findall(r"(?:\.cu:|in line )(\d+)", line)) for line in findings]
+    told = [(*name, frozenset(pair)) for name, pair in zip(names, pairs, strict=True)]
+    assert findings
+    assert len(told) == len(set(told))
+    assert "more" not in failure
+
+
+MANY_BARRIERS = """
+// /// gemm
+// block = [2]
+// grid  = ["N", "M"]
+// ///
+__global__ void many_barriers(const float* A, const float* B, float* C, int M, int N, int K)
+{
+    __shared__ float parts[2];
+    float sum = 0.0f;
+    for (int k = 0; k < K; ++k) {
+        parts[threadIdx.x] = threadIdx.x ? A[blockIdx.y * K + k] : B[k * N + blockIdx.x];
+        __syncthreads();
+        sum += parts[0] * parts[1];
+        __syncthreads();
+        __syncthreads();
+    }
+    if (threadIdx.x == 0)
+        C[blockIdx.y * N + blockIdx.x] = sum;
+}
+"""
+
+
+def test_more_barriers_than_are_numbered_are_barriers_still(
+    host: HostBackend, tmp_path: Path
+) -> None:
+    (tmp_path / "many_barriers.cu").write_text(MANY_BARRIERS)
+    checked = checker(host).check(kernels(tmp_path)["many_barriers"])
+    assert checked.failure == ""
+    assert checked.traffic["barriers"] == 64 * 128 * 192 * 3 > 2**22
 
 
 def test_a_wrong_result_without_a_finding_is_diagnosed(host: HostBackend) -> None:

@@ -145,7 +145,7 @@ struct Known {
     Slot own;
 };
 
-constexpr std::uint32_t max_released = 64;
+constexpr std::uint32_t max_released = 64;  // the last one stands for all further addresses
 struct Released {
     std::uintptr_t address;
     Known* blocks;  // one for each
@@ -168,14 +168,11 @@ void hand_on(std::uintptr_t address) {
     Handover& handover = handovers[linear(threadIdx)];
     if (handover.fenced == interval) handover.handed_on = interval;
     handover.taken = interval;
-    for (std::uint32_t i = 0; i < released_count; ++i)
-        if (released[i].address == address)
-            for (std::size_t b = 0; b < knowledge_size; ++b)
-                learn(acquired[b], released[i].blocks[b]);
-    if (!block_has_fenced) return;
     std::uint32_t i = 0;
-    while (i < released_count && released[i].address != address) ++i;
-    if (i == max_released) return;
+    while (i < released_count && i < max_released - 1 && released[i].address != address) ++i;
+    if (i < released_count)
+        for (std::size_t b = 0; b < knowledge_size; ++b) learn(acquired[b], released[i].blocks[b]);
+    if (!block_has_fenced) return;
     if (i == released_count) {
         released[i] = {address, released_knowledge + i * knowledge_size};
         ++released_count;
@@ -568,6 +565,15 @@ int measure_image(dl_phdr_info* info, std::size_t, void* data) {
     return 0;
 }
 
+// Before the numbers of intervals run out. What earlier blocks did counts as ordered from now on.
+void forget_earlier_blocks() {
+    for (std::uint32_t i = 0; i < region_count; ++i)
+        if (regions[i].cells) madvise(regions[i].cells, regions[i].cell_bytes, MADV_DONTNEED);
+    std::memset(handovers, 0, sizeof handovers);
+    std::memset(block_starts, 0, block_number * sizeof(Slot));
+    interval = 0;
+}
+
 void begin_interval() {
     if (interval < last_interval) ++interval;
     interval_begin = interval << interval_shift;
@@ -687,6 +693,7 @@ void check_end(bool is_complete) {
 
 void check_begin_block() {
     ++block_number;
+    if (interval > last_interval / 2) forget_earlier_blocks();
     begin_interval();
     block_begin = interval_begin;
     block_starts[block_number] = block_begin;
