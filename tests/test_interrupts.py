@@ -94,6 +94,16 @@ BENCH = ["--gemm-bench", "--gemm-report=out.json", "--benchmark-quiet", "-o", "g
 UPDATE = [*BENCH, "--gemm-baseline=update"]
 
 
+HEEDING_CTRL_C = """
+import signal, sys
+import pytest
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(pytest.main(sys.argv[1:]))
+"""
+"""Where these tests run under xdist they ignore SIGINT, and so would what they start."""
+
+
 class Run:
     """pytest as a terminal starts it: in the foreground, with a process group of its own."""
 
@@ -101,7 +111,7 @@ class Run:
         self.folder = folder
         self.mark = f"{folder}-{time.monotonic_ns()}"
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "pytest", "-W", "error", *args],
+            [sys.executable, "-c", HEEDING_CTRL_C, "-W", "error", *args],
             cwd=folder,
             env={**os.environ, MARK: self.mark, "COLUMNS": "200", **variables},
             stdin=subprocess.DEVNULL,

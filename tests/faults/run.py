@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,16 @@ def run(folder: Path, device: str) -> tuple[subprocess.CompletedProcess[str], Re
         raise RuntimeError(done.stdout + done.stderr)
     report = json.loads((folder / "out.json").read_text())
     return done, {record["id"]: record for record in report["records"]}
+
+
+def processes_in(folder: Path) -> list[str]:
+    """The command lines of processes that work in the folder of a run."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if (path / "cwd").readlink() == folder.resolve():
+                found.append((path / "cmdline").read_bytes().decode(errors="replace"))
+    return found
 
 
 def described() -> dict[str, str]:
