@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pytest
 
@@ -424,3 +425,20 @@ def test_a_bad_option_is_one_usage_error(
     errors = [line for line in result.errlines if line.startswith("ERROR")]
     assert len(errors) == 1
     assert words in errors[0]
+
+
+def test_a_renamed_kernel_is_listed_with_its_new_name(project: Project) -> None:
+    folder = project.path / "kernels"
+    folder.mkdir()
+    (project.path / "conftest.py").unlink()
+    source = (Path(__file__).parent.parent / "kernels" / "naive.cu").read_text()
+    sized = source.replace("// ///\n", '// sizes = ["16"]\n// ///\n', 1)
+    (folder / "naive.cu").write_text(sized)
+    run = ("--gemm-device=host", "-o", "gemm_time_cap=0.001")
+    assert project.bench(*run, "--gemm-baseline=update").ret == 0
+    (folder / "naive.cu").rename(folder / "plain.cu")
+    result = project.bench(*run)
+    result.stdout.fnmatch_lines(
+        ["renamed: naive-16x16x16-float32 is plain-16x16x16-float32 now, by its source: *"]
+    )
+    assert project.bench(*run, "--gemm-baseline=strict").ret == 1
