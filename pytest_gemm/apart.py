@@ -28,21 +28,21 @@ def imports_from(copy: Path, project: Path) -> Iterator[None]:
     project's again; functions of the copy keep what their modules imported. Both folders are
     resolved paths. Raises BackendError where a module was found in the project all the same.
     """
-    own, path = _modules_in(project), sys.path[:]
+    own, path = _modules_in(project, copy), sys.path[:]
     _forget(own)
     sys.modules.update(_KEPT.get(copy, {}))
     sys.path[:] = [_moved(entry, project, copy) for entry in path]
     importlib.invalidate_caches()
     try:
         yield
-        for name, module in _modules_in(project).items():
+        for name, module in _modules_in(project, copy).items():
             raise BackendError(
                 f"{name} is imported from {_place(module)}, also where an older version is asked "
                 "for: name its folder in the ini key pythonpath, so that both can be found"
             )
     finally:
         _KEPT[copy] = _modules_in(copy)
-        _forget({**_KEPT[copy], **_modules_in(project)})
+        _forget({**_KEPT[copy], **_modules_in(project, copy)})
         sys.modules.update(own)
         sys.path[:] = path
 
@@ -104,12 +104,14 @@ def _definition(file: Path, line: int) -> ast.AST:
     return _definitions(file).get(line, ast.Pass()) if file.is_file() else ast.Pass()
 
 
-def _modules_in(folder: Path) -> Modules:
+def _modules_in(folder: Path, but: Path | None = None) -> Modules:
+    """The modules of a folder; a copy may lie inside of the project."""
     return {
         name: module
         for name, module in sys.modules.items()
         if name != "__main__" and name.partition(".")[0] != "pytest_gemm"
         if (place := _place(module)) and _is_in(place, folder)
+        if not (but and place.is_relative_to(but))
     }
 
 
