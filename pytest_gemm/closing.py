@@ -89,13 +89,19 @@ def _remarks(timed: Sequence[Record]) -> list[str]:
     if gates["new"]:
         reasons = {note for r in timed if r.verdict and r.gate == "new" for note in r.verdict.notes}
         lines += [f"new: {reason}" for reason in sorted(reasons)]
-        lines.append(f"{gates['new']} new: store them with: {UPDATE}")
+    if unstored := sum(_is_unstored(record) for record in timed):
+        lines.append(f"{unstored} new: store them with: {UPDATE}")
     unchecked = {r.case.kernel.id: r.result.unchecked for r in timed if r.result.unchecked}
     lines += [f"not checked on the CPU: {name}: {why}" for name, why in unchecked.items()]
     lines += unchecked_limits(timed)
     if gates["ungated"]:
         lines.append(f"{gates['ungated']} ungated: nothing was compared or stored")
     return lines
+
+
+def _is_unstored(record: Record) -> bool:
+    """Whether a case is new for lack of a baseline, and not to what it is measured against."""
+    return record.gate == "new" and not (record.verdict and record.verdict.against)
 
 
 def _store(options: Options, records: Sequence[Record], notes: list[str]) -> list[str]:

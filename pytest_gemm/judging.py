@@ -141,15 +141,9 @@ class Judge:
             return replace(
                 verdict, outcome="same", decided_by="program", notes=(*verdict.notes, note)
             )
-        duet = Duet.on(
-            weigh.keywords["kind"],
-            margin=margin_of(weigh.keywords["kind"], given=[self._margin]),
-            benchmarks=weigh.keywords["benchmarks"],
-            seconds=now.estimate.median,
-        )
         try:
             old = Opponent(self._stored(case, reference.newest))
-            finding, _ = self._measured(duet, old, case, function)
+            finding, _ = self._measured(weigh, old, case, function, now)
         except DeviceBusyError:
             raise
         except GemmError as error:
@@ -164,20 +158,22 @@ class Judge:
         """What a duet with the opponent says; nothing stored takes part."""
         now = session_of(case, result, datetime.now(UTC), commit=None)
         kind = result.device["kind"]
-        # Fixed, whatever is selected.
-        benchmarks = len(self._store.benchmarks(now.device)) or max(1, self._cases())
-        duet = Duet.on(
-            kind,
-            margin=margin_of(kind, given=[self._margin]),
-            benchmarks=benchmarks,
-            seconds=now.estimate.median,
+        weigh = partial(
+            judge,
+            now,
+            None,
+            kind=kind,
+            # Fixed, whatever is selected.
+            benchmarks=len(self._store.benchmarks(now.device)) or max(1, self._cases()),
+            margin=self._margin,
+            against=opponents.name,
         )
         try:
             opponent = opponents.find(case, function)
             if _is_same_program(opponent.case, case):
                 note = f"source and launch are those of {opponents.name}"
                 return Verdict("same", decided_by="program", notes=(note,), against=opponents.name)
-            finding, seconds = self._measured(duet, opponent, case, function)
+            finding, seconds = self._measured(weigh, opponent, case, function, now)
         except DeviceBusyError:
             raise
         except NoOpponent as error:
@@ -185,22 +181,21 @@ class Judge:
         except GemmError as error:
             note = f"no duet against {opponents.name}: {_first_line(error)}"
             return Verdict("withheld", notes=(note,), against=opponents.name)
-        verdict = judge(
-            now,
-            None,
-            kind=kind,
-            benchmarks=benchmarks,
-            margin=self._margin,
-            finding=finding,
-            against=opponents.name,
-        )
+        verdict = weigh(finding=finding)
         notes = (*opponent.notes, *verdict.notes)
         return replace(verdict, baseline_median=seconds, notes=notes)
 
     def _measured(
-        self, duet: Duet, old: Opponent, case: Case, function: Function | None
+        self, weigh: Weigh, old: Opponent, case: Case, function: Function | None, now: Session
     ) -> tuple[Finding, float]:
         """What a duet finds, and the old kernel's median seconds in it. Raises GemmError."""
+        kind = weigh.keywords["kind"]
+        duet = Duet.on(
+            kind,
+            margin=margin_of(kind, given=[self._margin]),
+            benchmarks=weigh.keywords["benchmarks"],
+            seconds=now.estimate.median,
+        )
         seconds: list[float] = []
         while round_ := duet.next_round:
             workers = self._executor.duet((old.case, old.function), (case, function), round_)

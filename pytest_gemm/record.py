@@ -46,6 +46,8 @@ class Record:
             found["gemm_verdict"] = self.gate
         if self.verdict is not None and self.verdict.change is not None:
             found["gemm_change"] = self.verdict.change
+        if self.verdict is not None and self.verdict.against:
+            found["gemm_against"] = self.verdict.against
         if limits := self.limits.summary:
             found["gemm_limits"] = limits
         return found

@@ -18,12 +18,12 @@ from pytest_gemm.errors import ConfigError
 from pytest_gemm.function import FunctionName
 from pytest_gemm.judging import Judge
 from pytest_gemm.problem import Problem
+from pytest_gemm.record import Record
 from pytest_gemm.registry import Registry, load_registry
 from pytest_gemm.revision import Export, find_revision
+from pytest_gemm.verdict import Verdict
 from tests.git_repository import commit, git
-from tests.test_judging import FakeExecutor, judge_of, result
-
-__all__ = ["judge_of"]  # a fixture
+from tests.test_judging import KERNEL, FakeExecutor, result
 
 FRONT_MATTER = """
     // /// gemm
@@ -469,3 +469,11 @@ def test_what_did_not_exist_is_new_and_nothing_is_measured(repository: Repositor
     assert verdict.outcome == "new"
     assert "there was no kernel k" in verdict.notes[0]
     assert executor.asked == []
+
+
+def test_what_it_was_measured_against_is_in_the_properties_and_the_report() -> None:
+    verdict = Verdict("slower", change=0.2, decided_by="duet", against="HEAD~1 (abc1234)")
+    case = Case(KERNEL, Problem.parse("64"), Settings(timed=True))
+    record = Record(case, result(0.012), "failed", "slower", "slower", verdict)
+    assert record.properties()["gemm_against"] == "HEAD~1 (abc1234)"
+    assert Record.from_dict(record.to_dict()) == record

@@ -97,6 +97,7 @@ def test_a_kernel_that_is_new_and_one_that_became_faster_pass(repository: Projec
     gates = {name: record["gate"] for name, record in records(repository).items()}
     assert gates == {"first": "same", "second": "faster", "third": "new"}
     result.stdout.fnmatch_lines(["new: at HEAD (*) there was no kernel third"])
+    assert "store them" not in result.stdout.str()
 
 
 def test_another_kernel(repository: Project) -> None:
