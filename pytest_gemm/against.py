@@ -121,7 +121,7 @@ class OldKernels:
         self._backend = backend
         self._root = root
         self._folders = folders
-        self._registries: dict[Path, Registry] = {}
+        self._registries: dict[tuple[Path, ...], Registry] = {}
 
     @property
     def name(self) -> str:
@@ -161,25 +161,23 @@ class OldKernels:
 
     def _cuda(self, kernel: Kernel) -> KernelSpec:
         own = (self._root / kernel.path).parent
-        near = [then for f in (own, *self._folders) if (then := self._export.then(f))]
-        if not near:
+        places = [f for f in map(self._export.then, (own, *self._folders)) if f is not None]
+        if not places:
             raise SpecError(f"{own} lies outside of the repository {self._export.revision.top}")
-        registries = [self._registry(folder) for folder in dict.fromkeys(near)]
-        for registry in registries:
-            if kernel.name in registry.specs:
-                return registry.specs[kernel.name]
-        errors = [error for registry in registries for error in registry.errors]
-        # It may be the kernel that cannot be read.
-        for error in sorted(errors, key=lambda error: error.path != kernel.path):
-            raise error
-        elsewhere = map(self._registry, self._all_folders)
+        near = self._registry(*dict.fromkeys(places))
+        if kernel.name in near.specs:
+            return near.specs[kernel.name]
+        elsewhere = [self._registry(folder) for folder in self._all_folders]
         found = [r.specs[kernel.name] for r in elsewhere if kernel.name in r.specs]
-        if len(found) > 1:
+        if len(found) == 1:
+            return found[0]
+        if found:
             those = ", ".join(spec.path for spec in found)
             raise SpecError(f"several kernels were called {kernel.name}: {those}")
-        if not found:
-            raise self._none(kernel.name)
-        return found[0]
+        # It may be what cannot be read.
+        for error in sorted(near.errors, key=lambda error: error.path != kernel.path):
+            raise error
+        raise self._none(kernel.name)
 
     @cached_property
     def _all_folders(self) -> list[Path]:
@@ -189,11 +187,11 @@ class OldKernels:
     def _all_files(self, pattern: str) -> Iterator[Path]:
         return self._export.folder.rglob(pattern)
 
-    def _registry(self, folder: Path) -> Registry:
-        if folder not in self._registries:
-            folders = [folder] if folder.is_dir() else []
-            self._registries[folder] = load_registry(folders, self._root_then)
-        return self._registries[folder]
+    def _registry(self, *folders: Path) -> Registry:
+        if folders not in self._registries:
+            there = [folder for folder in folders if folder.is_dir()]
+            self._registries[folders] = load_registry(there, self._root_then)
+        return self._registries[folders]
 
     @property
     def _root_then(self) -> Path:

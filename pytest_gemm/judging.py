@@ -17,7 +17,7 @@ from pytest_gemm.baselines import BaselineStore, Series, Session, epoch, source_
 from pytest_gemm.case import Case
 from pytest_gemm.conditions import differences, withhold_reason
 from pytest_gemm.duet import Duet, Finding, order_of
-from pytest_gemm.errors import BaselineError, DeviceBusyError, GemmError
+from pytest_gemm.errors import BaselineError, ConfigError, DeviceBusyError, GemmError
 from pytest_gemm.executor import Executor, Function
 from pytest_gemm.margin import expected, margin_of
 from pytest_gemm.pipeline import BUILD, TIMED_RECIPE
@@ -66,7 +66,7 @@ class Judge:
     def verdict(
         self, case: Case, function: Function | None, result: Result, *, duets: bool = True
     ) -> Verdict:
-        """Judge a timed result. What is stored and cannot be read withholds the verdict.
+        """Judge a timed result. Stored facts or settings that cannot be read withhold the verdict.
 
         ``duets``: whether one is worth its time. Raises DeviceBusyError.
         """
@@ -74,7 +74,7 @@ class Judge:
             if self._opponents is not None:
                 return self._against(self._opponents, case, function, result)
             return self._verdict(case, function, result, duets and self._executor.can_duet)
-        except BaselineError as error:
+        except (BaselineError, ConfigError) as error:
             return Verdict("withheld", notes=(str(error),))
 
     def _verdict(

@@ -102,7 +102,7 @@ def _git(
     clean = {name: value for name, value in os.environ.items() if name not in _OF_A_HOOK}
     try:
         run = subprocess.run(
-            ["git", *words],
+            ["git", "--no-optional-locks", *words],
             cwd=folder,
             env={**clean, **(environment or {}), "LC_ALL": "C"},
             capture_output=True,

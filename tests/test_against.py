@@ -49,7 +49,7 @@ class Repository:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.folders = (path / "kernels",)
+        self.folders: tuple[Path, ...] = (path / "kernels",)
         self._open: list[Opponents] = []
         self._modules: list[str] = []
         commit(path, {"readme": ""})
@@ -226,6 +226,25 @@ def test_a_file_that_cannot_be_read_at_the_revision(repository: Repository) -> N
     outcome, text = repository.refusal()
     assert outcome == "withheld"
     assert text.startswith(f"at {repository.against().name}: kernels/k.cu:5: ")
+
+
+def test_what_else_could_not_be_read_then_does_not_matter(repository: Repository) -> None:
+    """Nor where a kernel's ancestor lies in another folder."""
+    child = cuda(name="child", more='derived_from = "k"')
+    broken = cuda(more="blok = 3")
+    files = {"kernels/k.cu": cuda(), "more/child.cu": child, "kernels/broken.cu": broken}
+    commit(repository.path, files)
+    change(repository, {"kernels/broken.cu": None, "more/new.cu": cuda(name="new")})
+    repository.folders = (repository.path / "kernels", repository.path / "more")
+    assert repository.find("k").case.kernel.name == "k at HEAD"
+    assert repository.find("child").case.kernel.derived_from == "k"
+    # Of a kernel that is not found nobody can tell.
+    outcome, text = repository.refusal("new")
+    assert outcome == "withheld"
+    assert ": kernels/broken.cu:5: " in text
+    commit(repository.path)
+    change(repository, {"more/newer.cu": cuda(name="newer")})
+    assert repository.refusal("newer")[0] == "new"
 
 
 def test_kernels_outside_of_the_repository(repository: Repository, tmp_path: Path) -> None:
@@ -477,3 +496,13 @@ def test_what_it_was_measured_against_is_in_the_properties_and_the_report() -> N
     record = Record(case, result(0.012), "failed", "slower", "slower", verdict)
     assert record.properties()["gemm_against"] == "HEAD~1 (abc1234)"
     assert Record.from_dict(record.to_dict()) == record
+
+
+def test_settings_that_cannot_be_used_withhold(changed: Repository) -> None:
+    def cases() -> int:
+        raise ConfigError("the kernel folder x does not exist")
+
+    store = BaselineStore(changed.path / "baselines")
+    against = Judge(store, FakeExecutor(), None, changed.against(), cases=cases)  # type: ignore[arg-type]
+    verdict = against.verdict(changed.case(), None, result(0.01))
+    assert (verdict.outcome, verdict.notes) == ("withheld", ("the kernel folder x does not exist",))
