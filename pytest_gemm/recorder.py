@@ -81,18 +81,20 @@ class Recorder:
         if hasattr(session.config, "workeroutput"):
             session.config.workeroutput[CASES] = None if self.cases is None else [*self.cases]
             return
-        if not (self._records or self._unchecked):
+        interrupted = exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+        # The report of an earlier run must not pass for one of a run that came to nothing.
+        outdated = interrupted and self.options.report is not None
+        if not (self._records or self._unchecked or outdated):
             return
         from pytest_gemm.closing import close
         from pytest_gemm.record import Record
 
-        finished = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
         self._closing = close(
             self.options,
             [Record.from_dict(record) for record in self._records],
             self._unchecked,
             self.cases,
-            interrupted=exitstatus not in finished,
+            interrupted=interrupted,
         )
         if self._closing.failed and exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -231,6 +231,10 @@ def test_ctrl_c_while_something_is_compiled(
     assert "KeyboardInterrupt" in text
     assert "failed" not in text
     assert not (folder / "baselines").exists()
+    # A report of an earlier run would pass for this one's.
+    report = json.loads((folder / "out.json").read_text())
+    assert report["partial"] is True
+    assert bool(report["records"]) == (moment == "in_a_compilation")
 
 
 @pytest.mark.parametrize(
