@@ -19,12 +19,13 @@ from pytest_gemm.conditions import differences, withhold_reason
 from pytest_gemm.duet import Duet, Finding, order_of
 from pytest_gemm.errors import BaselineError, ConfigError, DeviceBusyError, GemmError
 from pytest_gemm.executor import Executor, Function
-from pytest_gemm.margin import expected, margin_of
+from pytest_gemm.margin import expected
 from pytest_gemm.pipeline import BUILD, TIMED_RECIPE
 from pytest_gemm.result import Result
 from pytest_gemm.revival import stored_kernel
 from pytest_gemm.screen import device_spread
 from pytest_gemm.stats import Spread, median
+from pytest_gemm.tolerance import Tolerance
 from pytest_gemm.verdict import Verdict, held_against_anchor, judge
 
 METHOD = "rounds of 8 in fresh allocations"
@@ -40,7 +41,7 @@ Weigh = partial[Verdict]
 class Judge:
     """Judges results against a store; duets are run by the executor.
 
-    ``margin`` is a fraction, or None for the device's own. ``opponents``, where there are any,
+    ``tolerance`` is None for the devices' own margins. ``opponents``, where there are any,
     take the place of what is stored; ``forced``: the stored kernel is measured again even where
     the stored times are sure. ``cases`` counts those of the project, for where none is stored.
     """
@@ -49,7 +50,7 @@ class Judge:
         self,
         store: BaselineStore,
         executor: Executor,
-        margin: float | None,
+        tolerance: Tolerance | None,
         opponents: Opponents | None = None,
         *,
         forced: bool = False,
@@ -57,7 +58,7 @@ class Judge:
     ) -> None:
         self._store = store
         self._executor = executor
-        self._margin = margin
+        self._tolerance = tolerance or Tolerance(store.calibration_path)
         self._opponents = opponents
         self._forced = forced
         self._cases = cases
@@ -92,7 +93,7 @@ class Judge:
             reference,
             kind=kind,
             benchmarks=max(1, len(stored)),
-            margin=self._margin,
+            margin=self._tolerance.margin(case.kernel, kind, now.device),
             prior=self._spread(now.device, kind),
         )
         verdict = weigh(duets=duets)
@@ -165,7 +166,7 @@ class Judge:
             kind=kind,
             # Fixed, whatever is selected.
             benchmarks=len(self._store.benchmarks(now.device)) or max(1, self._cases()),
-            margin=self._margin,
+            margin=self._tolerance.margin(case.kernel, kind, now.device),
             against=opponents.name,
         )
         try:
@@ -192,9 +193,10 @@ class Judge:
         kind = weigh.keywords["kind"]
         duet = Duet.on(
             kind,
-            margin=margin_of(kind, given=[self._margin]),
+            margin=weigh.keywords["margin"],
             benchmarks=weigh.keywords["benchmarks"],
             seconds=now.estimate.median,
+            calibration=self._tolerance.calibration(now.device),
         )
         seconds: list[float] = []
         while round_ := duet.next_round:

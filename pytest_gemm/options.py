@@ -62,6 +62,14 @@ DECLARED: tuple[tuple[str, dict[str, Any]], ...] = (
         },
     ),
     (
+        "--gemm-margin",
+        {
+            "metavar": "PERCENT",
+            "help": "slowdown that is tolerated on top of noise, instead of the kernel's, the "
+            "project's or the device's",
+        },
+    ),
+    (
         "--gemm-cache",
         {
             "choices": ("hot", "cold"),
@@ -122,7 +130,7 @@ class Options:
         kernels = tuple(ini("gemm_kernels"))
         if not kernels and (root / "kernels").is_dir():
             kernels = (root / "kernels",)
-        margin = ini("gemm_margin")
+        margin, own_margin = option("gemm_margin"), ini("gemm_margin")
         self.root: Path = root
         self.bench: bool = option("gemm_bench")
         self.device: str = option("gemm_device")
@@ -136,8 +144,9 @@ class Options:
         self.baselines: Path = root / ini("gemm_baselines")
         self.seed = int(_number("gemm_seed", ini("gemm_seed"), 0, whole=True))
         self.time_cap = _number("gemm_time_cap", ini("gemm_time_cap"), 0.001)
-        # A fraction, or None for the device's default.
-        self.margin = _number("gemm_margin", margin, 0) / 100 if margin else None
+        # Fractions, or None.
+        self.margin = None if margin is None else _number("--gemm-margin", margin, 0) / 100
+        self.project_margin = _number("gemm_margin", own_margin, 0) / 100 if own_margin else None
         self.launch_timeout = _number("gemm_launch_timeout", ini("gemm_launch_timeout"), 0.01)
         self.case_timeout = _number("gemm_case_timeout", ini("gemm_case_timeout"), 0.01)
         self.wait: bool = _one_of("gemm_busy", ini("gemm_busy"), ("wait", "stop")) == "wait"

@@ -22,6 +22,7 @@ from pytest_gemm.options import BASELINE, Options
 from pytest_gemm.record import Record
 from pytest_gemm.report.verdict import explain
 from pytest_gemm.result import Result
+from pytest_gemm.tolerance import Tolerance
 from pytest_gemm.verdict import Verdict
 
 SUSPICIOUS = frozenset({"slower", "inconclusive"})
@@ -49,10 +50,13 @@ class GemmSession:
         self.executor = open_executor(options, self.choice, progress, shared=shared)
         kind = self.choice.kind
         self._opponents = open_opponents(options, kind, lambda: project().registry)
+        tolerance = Tolerance(
+            self.store.calibration_path, run=options.margin, project=options.project_margin
+        )
         self._judge = Judge(
             self.store,
             self.executor,
-            options.margin,
+            tolerance,
             self._opponents,
             forced=options.against == BASELINE,
             cases=lambda: len(project().cases),
@@ -189,6 +193,7 @@ class GemmSession:
         words = ["pytest", *["--gemm-bench"] * options.bench]
         words += [f"--gemm-size={size}" for size in options.sizes]
         words += ["--gemm-cache=cold"] * options.cold
+        words += [f"--gemm-margin={100 * m:g}" for m in (options.margin,) if m is not None]
         return shlex.join([*words, target, *filter(None, [instead or against])])
 
 

@@ -1,4 +1,4 @@
-"""Duets of equal kernels: chosen, measured, stored, read, and used as the device's margin."""
+"""Duets of equal kernels: chosen, measured, stored and read."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ from pytest_gemm.cli.calibrate import calibrate
 from pytest_gemm.dueling import Times
 from pytest_gemm.duet import USUAL, Round, order_of
 from pytest_gemm.errors import BackendError, BaselineError, GemmError
-from pytest_gemm.kernelspec import Kernel, PerBackend
+from pytest_gemm.kernelspec import Kernel
 from pytest_gemm.launching import program_of
 from pytest_gemm.problem import Problem
-from pytest_gemm.tolerance import Tolerance
 from tests.test_baselines import session, stored
 
 DEVICE = "host-a"
@@ -171,36 +170,6 @@ def test_a_kernel_may_be_called_calibration(tmp_path: Path) -> None:
     assert store.benchmarks(device) == ("calibration-8x8x8-float32",)
     assert store.reference(device, "calibration", "calibration-8x8x8-float32") is not None
     assert store.unreadable(device) == ()
-
-
-# The margin
-
-
-def test_the_command_line_then_the_kernel_then_the_project_then_the_device(path: Path) -> None:
-    kernel = Kernel("k", margin=PerBackend(host=(0.02,)))
-
-    def margin(of: Kernel, **given: float) -> float:
-        tolerance = Tolerance(lambda name: path.parent.parent / name / path.name, **given)
-        return tolerance.margin(of, "host", DEVICE)
-
-    assert margin(kernel, run=0.01, project=0.04) == 0.01
-    assert margin(kernel, run=0.0, project=0.04) == 0.0
-    assert margin(kernel, project=0.04) == 0.02
-    assert margin(Kernel("k", margin=PerBackend(cuda=(0.02,))), project=0.04) == 0.04
-    assert margin(Kernel("k")) == 0.03
-    write_calibration(path, measured(*(3 * mean for mean in MEANS)))
-    biased = math.expm1(3.5 * math.sqrt(0.03**2 - 0.001**2 / 3))
-    assert margin(Kernel("k")) == pytest.approx(biased)
-    assert margin(Kernel("k"), project=0.04) == 0.04
-    assert margin(kernel) == 0.02
-
-
-def test_each_device_has_a_calibration_of_its_own(path: Path) -> None:
-    write_calibration(path, measured(*MEANS))
-    tolerance = Tolerance(lambda name: path.parent.parent / name / path.name)
-    assert tolerance.margin(Kernel("k"), "host", DEVICE) > 0.03
-    assert tolerance.margin(Kernel("k"), "host", "host-b") == 0.03
-    assert tolerance.margin(Kernel("k"), "cuda", "gpu") == 0.003
 
 
 # Measuring
