@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from pytest_gemm.errors import BackendError, BaselineError, GemmError
 from pytest_gemm.kernelspec import Kernel
 from pytest_gemm.launching import program_of
 from pytest_gemm.problem import Problem
+from pytest_gemm.slicing import slice_source
 from tests.test_baselines import session, stored
 
 DEVICE = "host-a"
@@ -222,6 +224,16 @@ def test_the_builds_have_their_code_in_different_places() -> None:
         # A library begins with a page.
         places.add(executable.kernel.handle.contents.run_threads % 4096)
     assert len(places) == len(LENGTHS)
+
+
+def test_host_code_in_the_file_stays_out_of_the_builds() -> None:
+    kernel = replace(KERNEL, source=f"#include <cstdio>\n{SOURCE}int main() {{ return 0; }}\n")
+    built = padded(kernel, 2)
+    text = slice_source(built.source, built.filename).text
+    assert text.startswith("__global__ void gemm_padding(volatile int* x) { *x = 1; *x = 1; }\n")
+    assert SOURCE in text
+    assert "main" not in text
+    assert built.source_hash != padded(kernel, 3).source_hash
 
 
 def test_a_duel_gives_the_ratio_of_each_process() -> None:
