@@ -251,7 +251,7 @@ def reads_the_environment(A, B, C):
 """
 
 EVIL = """
-import ctypes, json, multiprocessing, os, signal, sys, time
+import ctypes, json, multiprocessing, os, resource, signal, sys, time
 import numpy as np
 import pytest
 import pytest_gemm
@@ -295,6 +295,47 @@ def leaves_no_memory(A, B, C):
         raise MemoryError("Unable to allocate 1.00 GiB")
     np.matmul(A, B, out=C)
     np.full = full
+
+@pytest_gemm.kernel(sizes=[16])
+def changes_folder(A, B, C):
+    np.matmul(A, B, out=C)
+    os.chdir("/")
+
+@pytest_gemm.kernel(sizes=[16])
+def clears_environment(A, B, C):
+    np.matmul(A, B, out=C)
+    os.environ.clear()
+
+@pytest_gemm.kernel(sizes=[16])
+def ignores_signals(A, B, C):
+    np.matmul(A, B, out=C)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+
+@pytest_gemm.kernel(sizes=[16])
+def lowers_limits(A, B, C):
+    np.matmul(A, B, out=C)
+    resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+
+@pytest_gemm.kernel(sizes=[16])
+def rounds_upwards(A, B, C):
+    np.matmul(A, B, out=C)
+    ctypes.CDLL("libm.so.6").fesetround({"x86_64": 0x800, "aarch64": 0x400000}[os.uname().machine])
+
+@pytest_gemm.kernel(sizes=[16])
+def makes_errors_of_warnings(A, B, C):
+    np.matmul(A, B, out=C)
+    np.seterr(all="raise")
+
+@pytest_gemm.kernel(sizes=[16])
+def tells_its_process(A, B, C):
+    np.matmul(A, B, out=C)
+    print(os.getpid())
+
+@pytest_gemm.kernel(sizes=[16])
+def takes_all_memory(A, B, C):
+    np.matmul(A, B, out=C)
+    taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (taken, resource.RLIM_INFINITY))
 
 @pytest_gemm.kernel(sizes=[16])
 def interrupts_itself(A, B, C):
@@ -453,6 +494,7 @@ def evil(write: Callable[[str, str], Path]) -> Kernels:
         ("forks_and_aborts", "its process was killed by SIGABRT (Aborted)"),
         ("speaks_for_the_worker", "its process sent what is no answer, and was ended"),
         ("leaves_no_memory", "its process has no memory left: Unable to allocate 1.00 GiB"),
+        ("takes_all_memory", "no memory for a buffer of "),
         ("interrupts_itself", "its process was interrupted (SIGINT)"),
         ("fails_a_test", "evil_kernels.py:LINE: fails_a_test raised Failed: not here"),
         ("leaves_a_generator", "evil_kernels.py:LINE: leaves_a_generator raised GeneratorExit"),
@@ -472,6 +514,40 @@ def test_what_a_kernel_does_to_its_process_is_said_and_is_gone_with_it(
     after = worker.run(*evil.case("product"))
     assert after.result.outcome == "passed"
     assert "product is here" in after.stdout
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        "changes_folder",
+        "clears_environment",
+        "ignores_signals",
+        "lowers_limits",
+        "rounds_upwards",
+        "makes_errors_of_warnings",
+    ],
+)
+def test_what_a_kernel_changes_of_its_process_ends_with_its_case(
+    kernel: str, start: Callable[..., Worker], evil: Kernels
+) -> None:
+    worker = start()
+    worker.ready()
+    first = pid_of(worker)
+    assert worker.run(*evil.case(kernel)).result.outcome == "passed"
+    after = worker.run(*evil.case("tells_its_process"))
+    assert after.result.outcome == "passed"
+    assert set(after.stdout.split()) == {str(pid_of(worker))}
+    assert pid_of(worker) != first
+
+
+def test_a_process_that_nobody_changed_is_kept(start: Callable[..., Worker], evil: Kernels) -> None:
+    worker = start()
+    for _ in range(2):
+        ran = worker.run(*evil.case("tells_its_process"))
+        assert set(ran.stdout.split()) == {str(pid_of(worker))}
+    first = pid_of(worker)
+    assert worker.run(*evil.case("product")).result.outcome == "passed"
+    assert pid_of(worker) == first
 
 
 def test_an_error_of_a_library_names_the_line_of_the_kernel(

@@ -32,6 +32,7 @@ from pytest_gemm.errors import BackendError, DeviceBusyError, GemmError
 from pytest_gemm.function import FunctionName
 from pytest_gemm.runner import Runner
 from pytest_gemm.workers.output import Output
+from pytest_gemm.workers.state import state
 from pytest_gemm.workers.turns import Hold, Turns
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def serve(channel: Channel, outputs: Sequence[str]) -> None:
         return
     tell("ready", asdict(runner.backend.device), runner.backend.count)
     answer: tuple[Any, ...]
+    before = state()
     while True:
         wanted = json.loads(channel.receive())
         spoiled = False
@@ -95,7 +97,8 @@ def serve(channel: Channel, outputs: Sequence[str]) -> None:
         except BaseException:
             tell("raised", traceback.format_exc())
             continue
-        tell(*answer, *output.take(), spoiled or runner.backend.lost)
+        printed = output.take()
+        tell(*answer, *printed, spoiled or bool(runner.backend.lost) or state() != before)
 
 
 def _ready(start: Start, tell: Callable[..., None]) -> tuple[Runner, Turns]:

@@ -72,6 +72,7 @@ class HostBackend(Backend):
         self._wanted_compiler = compiler
         self._progress = progress
         self._buffers: dict[int, HostBuffer] = {}
+        self._lost = ""
         self._checked: dict[CudaProgram, tuple[LoadedKernel, DebugLines]] = {}
 
     @property
@@ -113,6 +114,11 @@ class HostBackend(Backend):
     def _runtime(self) -> Runtime:
         return load_runtime(self._runtime_library.path)
 
+    @property
+    def lost(self) -> str:
+        """Why another process should go on: what kernels keep of memory ends with theirs."""
+        return self._lost
+
     def compile(self, program: Program) -> Executable:
         """Build a program, or take it from the cache. Raises CompileError, BackendError."""
         if isinstance(program, PythonProgram):
@@ -127,7 +133,11 @@ class HostBackend(Backend):
 
     def allocate(self, nbytes: int) -> HostBuffer:
         """Reserve memory between guard pages. Raises BackendError."""
-        buffer = HostBuffer(nbytes)
+        try:
+            buffer = HostBuffer(nbytes)
+        except BackendError as error:
+            self._lost = str(error)
+            raise
         self._buffers[id(buffer)] = buffer
         return buffer
 

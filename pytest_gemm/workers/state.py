@@ -1,0 +1,32 @@
+"""What a kernel can change of its process, and the next kernel would meet."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+from pathlib import Path
+
+import numpy as np
+
+_LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
+_ONE, _THREE, _TEN, _SUBNORMAL = 1.0, 3.0, 10.0, 5e-324
+
+
+def state() -> tuple[object, ...]:
+    """Equal to that of before, unless a kernel changed the process and did not tidy up.
+
+    The working directory, environment, signal handlers as Python knows them, limits, trace
+    functions, NumPy's handling of errors, and how floating-point numbers are rounded, subnormal
+    ones too: a library that was built with ``-ffast-math`` changes that when it is loaded.
+    """
+    return (
+        Path("/proc/self/cwd").readlink(),
+        dict(os.environ),
+        [signal.getsignal(number) for number in signal.valid_signals()],
+        [resource.getrlimit(limit) for limit in _LIMITS],
+        (sys.gettrace(), sys.getprofile()),
+        np.geterr(),
+        (_ONE / _TEN, -_ONE / _TEN, _ONE / _THREE, -_ONE / _THREE, _SUBNORMAL * _THREE),
+    )
