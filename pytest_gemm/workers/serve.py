@@ -66,6 +66,8 @@ def serve(channel: Channel, outputs: Sequence[str]) -> None:
     _end_with(channel)
     output = Output(outputs)
     faulthandler.enable(2, all_threads=False)
+    # Ignored in what pytest-xdist starts, and so in what that starts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     process = os.getpid()
 
     def tell(*message: Any) -> None:
