@@ -29,6 +29,7 @@ from pytest_gemm.registry import load_registry
 from pytest_gemm.workers import turns
 from pytest_gemm.workers import worker as worker_module
 from pytest_gemm.workers.serve import Start
+from pytest_gemm.workers.state import State
 from pytest_gemm.workers.turns import Turns
 from pytest_gemm.workers.worker import Ran, Worker
 
@@ -803,3 +804,13 @@ def test_what_is_no_python_is_one_sentence_and_nothing_is_left_of_it(
     )
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def test_a_process_is_as_before_but_for_variables_that_are_new(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = State()
+    monkeypatch.setenv("PYTEST_GEMM_TEST_NEW", "1")
+    assert before.is_kept()
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert not before.is_kept()

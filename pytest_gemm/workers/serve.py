@@ -32,7 +32,7 @@ from pytest_gemm.errors import BackendError, DeviceBusyError, GemmError
 from pytest_gemm.function import FunctionName
 from pytest_gemm.runner import Runner
 from pytest_gemm.workers.output import Output
-from pytest_gemm.workers.state import state
+from pytest_gemm.workers.state import State
 from pytest_gemm.workers.turns import Hold, Turns
 
 if TYPE_CHECKING:
@@ -82,13 +82,16 @@ def serve(channel: Channel, outputs: Sequence[str]) -> None:
         return
     tell("ready", asdict(runner.backend.device), runner.backend.count)
     answer: tuple[Any, ...]
-    before = state()
+    before: State | None = None
     while True:
         wanted = json.loads(channel.receive())
         spoiled = False
         try:
             with turns.turn():
                 tell("started")
+                if before is None:
+                    runner.backend.conditions()  # what it loads itself is no kernel's doing
+                    before = State()
                 answer = ("result", _work(runner, *wanted))
         except GemmError as error:
             answer = ("failed", str(error))
@@ -100,7 +103,8 @@ def serve(channel: Channel, outputs: Sequence[str]) -> None:
             tell("raised", traceback.format_exc())
             continue
         printed = output.take()
-        tell(*answer, *printed, spoiled or bool(runner.backend.lost) or state() != before)
+        spoiled |= bool(runner.backend.lost) or before is None or not before.is_kept()
+        tell(*answer, *printed, spoiled)
 
 
 def _ready(start: Start, tell: Callable[..., None]) -> tuple[Runner, Turns]:
