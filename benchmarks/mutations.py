@@ -36,7 +36,7 @@ from pytest_gemm.backends.host.machine import core_count, cpu_model
 from pytest_gemm.correctness import FILL
 from pytest_gemm.errors import CompileError
 from pytest_gemm.kernelspec import Kernel
-from pytest_gemm.launching import Launcher, loaded
+from pytest_gemm.launching import arguments_of, loaded
 from pytest_gemm.matrices import operands
 from pytest_gemm.problem import Problem
 from pytest_gemm.registry import load_registry
@@ -255,14 +255,12 @@ class Twins:
     def _launch(
         self, kernel: Kernel, problem: Problem, order: ThreadOrder
     ) -> tuple[CheckReport, bytes]:
-        program = CudaProgram(*kernel.program_fields)
-        launcher = Launcher(kernel, self._backend, self._backend.compile(program), LAUNCH_TIMEOUT)
         with loaded(self._backend, problem, operands(problem)) as workspace:
             workspace.fill(FILL)
             report = self._backend.check(
-                program,
+                CudaProgram(*kernel.program_fields),
                 LaunchConfig(*kernel.launch(problem)),
-                launcher.arguments(workspace),
+                arguments_of(kernel, workspace),
                 order=order,
                 timeout=LAUNCH_TIMEOUT,
             )

@@ -26,7 +26,7 @@ from pytest_gemm.correctness import check_exactly, exact_problems
 from pytest_gemm.device import Workspace
 from pytest_gemm.errors import CompileError, KernelFault, WrongResultError
 from pytest_gemm.kernelspec import Kernel
-from pytest_gemm.launching import Launcher, loaded
+from pytest_gemm.launching import arguments_of, loaded
 from pytest_gemm.matrices import Float32, operands
 from pytest_gemm.problem import Problem
 from pytest_gemm.traffic import COUNTED, Traffic
@@ -150,13 +150,10 @@ class Checker:
         return Checked(traffic=dict(_counts(report.traffic)))
 
     def _launch(self, kernel: Kernel, workspace: Workspace, order: ThreadOrder) -> CheckReport:
-        program = CudaProgram(*kernel.program_fields)
-        executable = self._backend.compile(program)
-        launcher = Launcher(kernel, self._backend, executable, self._timeout)
         return self._backend.check(
-            program,
+            CudaProgram(*kernel.program_fields),
             LaunchConfig(*kernel.launch(workspace.problem)),
-            launcher.arguments(workspace),
+            arguments_of(kernel, workspace),
             order=order,
             timeout=self._timeout,
             names=dict(enumerate(kernel.args, start=1)),

@@ -42,18 +42,13 @@ class Launcher:
     timeout: float
     cold: bool = False
 
-    def arguments(self, workspace: Workspace) -> list[Argument]:
-        """What a launch is given. Raises SpecError."""
-        values = self.kernel.arguments(workspace.problem)
-        return [_argument(workspace, value) for value in values]
-
     def once(self, workspace: Workspace) -> None:
         self.time(workspace, 1)
 
     def time(self, workspace: Workspace, launches: int) -> float:
         """Seconds of that many launches. Raises SpecError, KernelFault, CompileError."""
         problem = workspace.problem
-        arguments = self.arguments(workspace)
+        arguments = arguments_of(self.kernel, workspace)
         try:
             return self.backend.time(
                 self.executable,
@@ -122,6 +117,11 @@ def loaded(backend: Backend, problem: Problem, data: Operands) -> Iterator[Works
     with Workspace(backend, problem) as workspace:
         workspace.load(data)
         yield workspace
+
+
+def arguments_of(kernel: Kernel, workspace: Workspace) -> list[Argument]:
+    """What a launch is given. Raises SpecError."""
+    return [_argument(workspace, value) for value in kernel.arguments(workspace.problem)]
 
 
 def _argument(workspace: Workspace, value: str | int | float) -> Argument:

@@ -16,7 +16,7 @@ from typing import Any
 from pytest_gemm.backends.base import Backend, LaunchConfig, PythonProgram
 from pytest_gemm.case import Settings
 from pytest_gemm.kernelspec import Kernel
-from pytest_gemm.launching import Launcher, loaded, program_of
+from pytest_gemm.launching import Launcher, arguments_of, loaded, program_of
 from pytest_gemm.matrices import Operands, operands
 from pytest_gemm.pipeline import TIMED_RECIPE
 from pytest_gemm.problem import Problem
@@ -56,7 +56,7 @@ class Prepared:
         executable: Any = launcher.executable
         config = LaunchConfig(*launcher.kernel.launch(problem))
         with loaded(launcher.backend, problem, self.data) as workspace:
-            yield executable.prepare(config, launcher.arguments(workspace))
+            yield executable.prepare(config, arguments_of(launcher.kernel, workspace))
 
 
 def prepare(backend: Backend, names: Sequence[str], most: int | None = None) -> list[Prepared]:
