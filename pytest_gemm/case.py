@@ -45,6 +45,11 @@ class Case:
         cold = "-cold" if self.settings.cold else ""
         return f"{self.kernel.id}-{self.problem.id}-{self.problem.dtype}{cold}"
 
+    @property
+    def title(self) -> str:
+        """What a sentence about the case begins with: ``tiled on 512x512x512``."""
+        return f"{self.kernel.id} on {self.problem.id}"
+
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, dicts, strings and numbers."""
         return {

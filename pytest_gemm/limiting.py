@@ -31,7 +31,7 @@ def within_limits(record: Record, *, strict: bool) -> Record:
     failing = (*found.broken, *(found.unchecked if strict else ()))
     if not failing:
         return record
-    sentence = f"{_title(record)}: {'; '.join(failing)}"
+    sentence = f"{record.case.title}: {'; '.join(failing)}"
     return replace(
         record,
         outcome="failed",
@@ -47,12 +47,8 @@ def unchecked_limits(records: Iterable[Record]) -> list[str]:
     for record in records:
         if record.outcome == "passed":
             for phrase in record.limits.unchecked:
-                titles.setdefault(phrase, []).append(_title(record))
+                titles.setdefault(phrase, []).append(record.case.title)
     return [
         f"limit not checked: {first}{f' and {len(rest)} more' if rest else ''}: {phrase}"
         for phrase, (first, *rest) in titles.items()
     ]
-
-
-def _title(record: Record) -> str:
-    return f"{record.case.kernel.id} on {record.case.problem.id}"

@@ -48,7 +48,7 @@ def run_case(
     """
     device = backend.device
     if reason := case.kernel.skip_reason(case.problem) or _too_large(case.problem, device):
-        result = Result("skipped", f"{case.kernel.id} on {case.problem.id}: {reason}")
+        result = Result("skipped", f"{case.title}: {reason}")
     else:
         try:
             result = _verify_and_time(case, backend, function, reuse or Reuse())

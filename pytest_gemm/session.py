@@ -144,7 +144,7 @@ class GemmSession:
             except BaselineError as error:
                 reason = f"and what is stored cannot be read: {error}"
             if reason:
-                message = f"{_title(case)}: skipped ({result.message}), {reason}"
+                message = f"{case.title}: skipped ({result.message}), {reason}"
                 return Record(case, result, "failed", message=message)
         return Record(case, result, result.outcome, message=result.message)
 
@@ -178,7 +178,7 @@ class GemmSession:
     def _changed_facts(self, case: Case, result: Result, accept: str) -> list[str]:
         strict = self.options.baseline == "strict"
         return [
-            f"{_title(case)}: {change}; accept with: {accept}"
+            f"{case.title}: {change}; accept with: {accept}"
             for change in changes(case, result, self.store, strict=strict)
         ]
 
@@ -206,10 +206,6 @@ def _described(device: Device) -> str:
 def _median(record: Record) -> float:
     assert record.result.estimate is not None
     return record.result.estimate.median
-
-
-def _title(case: Case) -> str:
-    return f"{case.kernel.id} on {case.problem.id}"
 
 
 def _outcome(message: str) -> str:

@@ -12,7 +12,7 @@ from pytest_gemm.verdict import Verdict
 
 def sentence(case: Case, result: Result, verdict: Verdict) -> str:
     """One line that is complete in itself."""
-    title = f"{case.kernel.id} on {case.problem.id}"
+    title = case.title
     told = verdict.change is not None and verdict.outcome != "withheld"
     if not told or result.estimate is None:
         return f"{title}: {verdict.outcome}: {'; '.join(verdict.notes)}"

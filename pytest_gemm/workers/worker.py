@@ -13,7 +13,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import execnet
@@ -363,11 +363,8 @@ class Worker:
         return f"{self._place}{error.strip().splitlines()[-1]}"
 
     def _failed(self, case: Case, reason: str) -> Result:
-        title = f"{case.kernel.id} on {case.problem.id}"
-        result = Result("failed", f"{title}: {reason}")
         assert self.device is not None
-        about = {key: getattr(self.device, key) for key in ("kind", "name", "description")}
-        return replace(result, device=about, environment=dict(self.device.environment))
+        return Result("failed", f"{case.title}: {reason}").on(self.device)
 
 
 def _part(case: Case, function: FunctionName | None) -> list[Any]:
