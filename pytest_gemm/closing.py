@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pytest_gemm.baselines import BaselineStore, source_hash
+from pytest_gemm.baselines import BaselineStore
 from pytest_gemm.errors import BaselineError
 from pytest_gemm.exact import facts_of
-from pytest_gemm.judging import session_of
+from pytest_gemm.judging import session_of, source_of
 from pytest_gemm.limiting import unchecked_limits
 from pytest_gemm.options import Options
 from pytest_gemm.record import Record
@@ -170,8 +170,7 @@ def _vanished(
 
 
 def _program(record: Record) -> tuple[str, str]:
-    kernel = record.case.kernel
-    return (source_hash(kernel.code) if kernel.code else "", _problem_of(record.case.id))
+    return source_of(record.case.kernel), _problem_of(record.case.id)
 
 
 def _problem_of(benchmark: str) -> str:

@@ -19,6 +19,7 @@ from pytest_gemm.conditions import differences, withhold_reason
 from pytest_gemm.duet import Duet, Finding, order_of
 from pytest_gemm.errors import BaselineError, ConfigError, DeviceBusyError, GemmError
 from pytest_gemm.executor import Executor, Function
+from pytest_gemm.kernelspec import Kernel
 from pytest_gemm.margin import expected
 from pytest_gemm.pipeline import BUILD, TIMED_RECIPE
 from pytest_gemm.result import Result
@@ -236,7 +237,7 @@ def session_of(case: Case, result: Result, when: datetime, commit: str | None) -
         launches=result.launches,
         seed=case.settings.seed,
         recipe=TIMED_RECIPE,
-        source=source_hash(kernel.code) if kernel.code else "",
+        source=source_of(kernel),
         launch={
             "entry": kernel.entry,
             "params": dict(kernel.params),
@@ -253,6 +254,11 @@ def session_of(case: Case, result: Result, when: datetime, commit: str | None) -
         settings={"method": METHOD},
         commit=commit,
     )
+
+
+def source_of(kernel: Kernel) -> str:
+    """What names a kernel's source in a session; empty where there is none."""
+    return source_hash(kernel.code) if kernel.code else ""
 
 
 def _new(now: Session, stored: Sequence[str], others: Sequence[str], result: Result) -> Verdict:

@@ -13,6 +13,7 @@ from pytest_gemm.cli.baseline.stored import (
     add_common,
     all_stored,
     by_file,
+    current_of,
     devices_of,
     open_store,
     report_unreadable,
@@ -69,10 +70,9 @@ def _set(arguments: argparse.Namespace, names: Sequence[str], release: str | Non
 
 def _write(store: BaselineStore, found: Iterable[Stored], release: str | None) -> None:
     def pinned(sessions: Sequence[Session]) -> Iterable[Session]:
-        last = sessions[-1]
+        current = current_of(sessions)
         for session in sessions:
-            is_current = (session.program, session.epoch) == (last.program, last.epoch)
-            yield replace(session, anchor=release if is_current else None)
+            yield replace(session, anchor=release if session in current else None)
 
     for (device, kernel), group in by_file(found).items():
         store.edit(device, kernel, [stored.benchmark for stored in group], pinned)

@@ -39,9 +39,14 @@ class Stored(NamedTuple):
 
     @property
     def current(self) -> list[Session]:
-        """The sessions that a new one would be compared with: newest series, newest epoch."""
-        last = self.sessions[-1]
-        return [s for s in self.sessions if (s.program, s.epoch) == (last.program, last.epoch)]
+        """The sessions that a new one would be compared with."""
+        return current_of(self.sessions)
+
+
+def current_of(sessions: Sequence[Session]) -> list[Session]:
+    """Of a benchmark's sessions, oldest first, those of the newest series and epoch."""
+    last = sessions[-1]
+    return [s for s in sessions if (s.program, s.epoch) == (last.program, last.epoch)]
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
