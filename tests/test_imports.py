@@ -19,6 +19,7 @@ ORDER = [
     *("stats", "matrices", "baselines"),
     *("margin", "calibration", "tolerance", "screen", "duet", "verdict", "conditions"),
     *("backends.base", "backends.choice", "backends.host", "backends.cuda", "backends"),
+    "static",
     *("device", "comparison", "regions", "causes", "diagnosis", "correctness", "timing"),
     *("launching", "overheads", "traffic", "checking"),
     *("revision", "options", "case", "result", "reuse", "pipeline", "references"),

@@ -1,0 +1,1 @@
+"""What the machine code of a kernel says, found without a GPU: see docs/static.md."""
