@@ -28,7 +28,7 @@ ORDER = [
     *("workers.serve", "workers.worker", "workers.pool", "workers"),
     *("executor", "exact", "revival", "against", "judging"),
     *("record", "limiting", "collection", "calibrating"),
-    *("report", "session", "closing", "cli"),
+    *("report", "session", "closing", "studies", "cli"),
     *("publish", "recorder", "shared", "fixture", "plugin"),
 ]
 """A module imports only from those named before it, or from its own package."""
