@@ -12,12 +12,12 @@ import os
 import sys
 from collections.abc import Sequence
 
-from pytest_gemm.cli import baseline, calibrate
+from pytest_gemm.cli import baseline, calibrate, init
 from pytest_gemm.errors import ConfigError, GemmError
 
-__all__ = ["COMMANDS", "baseline", "calibrate", "main"]
+__all__ = ["COMMANDS", "baseline", "calibrate", "init", "main"]
 
-COMMANDS = (baseline, calibrate)
+COMMANDS = (baseline, calibrate, init)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
