@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 class Settings:
     """How a case is run: the operands' seed, whether it is timed, and limits in seconds.
 
-    ``cold``: timed with empty caches. ``check``: a ``checking.Scope``.
+    ``cold``: timed with empty caches. ``check``: a ``checking.Scope``. ``trips``: also timed with
+    the way to the device and back.
     """
 
     seed: int = 0
@@ -26,6 +27,7 @@ class Settings:
     time_cap: float = 0.5
     launch_timeout: float = 20.0
     check: Scope = "off"
+    trips: bool = False
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,16 @@ from statistics import median
 
 import numpy as np
 
-from pytest_gemm.backends.base import Backend, Buffer, Bytes
+from pytest_gemm.backends.base import Backend, Buffer, Bytes, LaunchConfig
 from pytest_gemm.device import Workspace
+from pytest_gemm.launching import Launcher, arguments_of
 from pytest_gemm.matrices import Operands
 
 REPEATS = 5
 """Each figure is the median of so many."""
+
+TRIPS = 20
+"""Ways to the device and back whose medians are given."""
 
 Clock = Callable[[], float]
 
@@ -61,6 +65,33 @@ def measure(
             name: median(seconds_of(action, clock) for _ in range(REPEATS))
             for name, action in actions.items()
         }
+
+
+def trips(launcher: Launcher, workspace: Workspace, data: Operands) -> dict[str, float]:
+    """``pageable_upload_s``, ``pageable_download_s``, ``pageable_total_s``, and ``pinned_...``.
+
+    A and B to the device, C back, both with a launch: the device's own seconds, without the
+    guards. Nothing where the device works on the host's memory.
+    """
+    found: dict[str, float] = {}
+    arguments = arguments_of(launcher.kernel, workspace)
+    config = LaunchConfig(*launcher.kernel.launch(workspace.problem))
+    with _buffers(launcher.backend, data) as (inputs, output):
+        for name, pinned in (("pageable", False), ("pinned", True)):
+            taken = launcher.backend.trips(
+                launcher.executable,
+                config,
+                arguments,
+                inputs,
+                output,
+                pinned=pinned,
+                count=TRIPS,
+                timeout=launcher.timeout,
+            )
+            if taken:
+                for part in ("upload", "download", "total"):
+                    found[f"{name}_{part}_s"] = median(getattr(trip, part) for trip in taken)
+    return found
 
 
 @contextmanager

@@ -83,6 +83,8 @@ def _verify_and_time(
         if not settings.timed:
             return Result("passed", digest=verified.digest, counters=counters)
         counters |= overheads.measure(backend, workspace, launcher.once, data)
+        if settings.trips:
+            counters |= overheads.trips(launcher, workspace, data)
 
     before = backend.conditions()
     samples = _sample(launcher, problem, data, settings)

@@ -105,6 +105,7 @@ class FakeCuda:
         self.graphs: dict[int, list[Operation]] = {}
         self.memory: dict[int, Any] = {}
         self.capacity = 2**40
+        self.copy_seconds = 0.0
         self.attributes = dict(ATTRIBUTES)
         self.releases_blocker = True
         self.null_graphs = False
@@ -330,9 +331,14 @@ class FakeCuda:
     def rt_hostAlloc(self, nbytes: int, _: int) -> int:
         return self.rt_malloc(nbytes)
 
+    def rt_freeHost(self, address: int) -> None:
+        self.rt_free(address)
+
     def rt_memcpyAsync(self, target: int, source: int, nbytes: int, _: int, stream: int) -> None:
         assert stream in self.lanes
         ctypes.memmove(target, source, nbytes)
+        if self.copy_seconds:
+            self.queue(stream, Operation("memcpy", nbytes * self.copy_seconds))
 
     def rt_memsetAsync(self, _: int, __: int, nbytes: int, stream: int) -> None:
         self.queue(stream, Operation("memset", nbytes * 1e-9))

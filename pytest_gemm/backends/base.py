@@ -10,7 +10,7 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -116,6 +116,15 @@ class Executable(Protocol):
     def facts(self) -> Mapping[str, Any]: ...
 
 
+class Trip(NamedTuple):
+    """Device seconds of the way there, of one launch, of the way back, and of all of it."""
+
+    upload: float
+    launch: float
+    download: float
+    total: float
+
+
 class Backend(ABC):
     """One way to run kernels. Errors: see each method; all are GemmErrors."""
 
@@ -174,6 +183,26 @@ class Backend(ABC):
         Raises KernelFault for what the kernel did wrong (a launch longer than ``timeout``
         seconds too), CompileError where the arguments do not fit the program's parameters.
         """
+
+    def trips(
+        self,
+        executable: Executable,
+        config: LaunchConfig,
+        arguments: Sequence[Argument],
+        inputs: Sequence[tuple[Buffer, Bytes]],
+        output: Buffer,
+        *,
+        pinned: bool,
+        count: int,
+        timeout: float = 60.0,
+    ) -> Sequence[Trip]:
+        """Time ``count`` times: the inputs to the device, one launch, the output back.
+
+        ``pinned``: from and to memory of the host that cannot be paged out. The buffers need not
+        be those of the arguments. Nothing where the device works on the host's own memory. Raises
+        as ``time``.
+        """
+        return ()
 
     @abstractmethod
     def conditions(self) -> Mapping[str, Any]:

@@ -18,6 +18,7 @@ from pytest_gemm.backends.base import (
     LaunchConfig,
     Program,
     PythonProgram,
+    Trip,
 )
 from pytest_gemm.backends.cuda.api import Api, load_api
 from pytest_gemm.backends.cuda.canary import Canary
@@ -29,6 +30,7 @@ from pytest_gemm.backends.cuda.nvml import Nvml
 from pytest_gemm.backends.cuda.python_program import PythonExecutable
 from pytest_gemm.backends.cuda.queue import Queue
 from pytest_gemm.backends.cuda.timer import Timer
+from pytest_gemm.backends.cuda.transfers import time_trips
 from pytest_gemm.errors import BackendError
 
 
@@ -121,6 +123,31 @@ class CudaBackend(Backend):
         """
         assert isinstance(executable, CudaExecutable | PythonExecutable)
         return self._timer.time(executable, config, arguments, launches, cold, timeout)
+
+    def trips(
+        self,
+        executable: Executable,
+        config: LaunchConfig,
+        arguments: Sequence[Argument],
+        inputs: Sequence[tuple[Buffer, Bytes]],
+        output: Buffer,
+        *,
+        pinned: bool,
+        count: int,
+        timeout: float = 60.0,
+    ) -> list[Trip]:
+        """Transfers and a launch between events: see ``transfers.time_trips``."""
+        assert isinstance(executable, CudaExecutable | PythonExecutable)
+        return time_trips(
+            self._api,
+            self._queue,
+            executable.prepare(config, arguments),
+            [(_own(buffer), data) for buffer, data in inputs],
+            _own(output),
+            pinned=pinned,
+            count=count,
+            timeout=timeout,
+        )
 
     def is_captured(self, executable: Executable) -> bool:
         """Whether hot launches of it are replayed from a graph, not queued one by one."""
