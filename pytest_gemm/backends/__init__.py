@@ -22,12 +22,17 @@ class Reference(NamedTuple):
 def open_backend(kind: str, progress: Callable[[str], None], gpu: int = 0) -> Backend:
     """Make the back end of that kind; ``progress`` is told of one-time set-up that takes long.
 
-    ``gpu`` counts the GPUs that the process sees.
+    Kinds are those of ``choice``, and ``serial``: see ``serial.SerialBackend``. ``gpu`` counts the
+    GPUs that the process sees.
     """
     if kind == "cuda":
         from pytest_gemm.backends.cuda import CudaBackend
 
         return CudaBackend(gpu, progress)
+    if kind == "serial":
+        from pytest_gemm.backends.serial import SerialBackend
+
+        return SerialBackend(progress=progress)
     from pytest_gemm.backends.host import HostBackend
 
     return HostBackend(progress=progress)
