@@ -550,19 +550,23 @@ def test_nothing_heavy_is_loaded() -> None:
     assert run.stdout.split() == ["False", "set()"]
 
 
-DOC = (Path(__file__).parent.parent / "docs" / "kernels.md").read_text(encoding="utf-8")
-EXAMPLES = re.findall(r"^```(\w+)\n(.*?)^```$", DOC, re.MULTILINE | re.DOTALL)
+DOCS = Path(__file__).parent.parent / "docs"
+DOC = (DOCS / "kernels.md").read_text(encoding="utf-8")
+PYTHON_DOC = (DOCS / "python-kernels.md").read_text(encoding="utf-8")
 
 
-def examples(language: str) -> list[str]:
-    return [text for name, text in EXAMPLES if name == language]
+def examples(language: str, doc: str = DOC) -> list[str]:
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```$", doc, re.MULTILINE | re.DOTALL)
+    return [text for name, text in blocks if name == language]
 
 
 def test_the_documentation_has_every_key_once() -> None:
     assert re.findall(r"^\| `(\w+)` \|", DOC, re.MULTILINE) == list(KEYS)
     rows = re.findall(r"^\| `(\w+)` \|.*\| `([^`]+)` \|$", DOC, re.MULTILINE)
     assert [next(iter(tomllib.loads(example))) for _, example in rows] == list(KEYS)
-    (sentence,) = re.findall(r"The keywords are\n(.*?)\nThe function itself", DOC, re.DOTALL)
+    (sentence,) = re.findall(
+        r"The keywords are\n(.*?)\nThe function itself", PYTHON_DOC, re.DOTALL
+    )
     words = set(re.findall(r"`(\w+)`", sentence)) - {"False", "None"}
     assert words == set(PYTHON_KEYS)
 
@@ -592,7 +596,7 @@ def test_the_documented_sidecar(tmp_path: Path) -> None:
 
 
 def test_the_documented_python() -> None:
-    (text,) = examples("python")
+    (text,) = examples("python", PYTHON_DOC)
     path = Path(__file__).with_name("doc.py")
     module = types.ModuleType("doc")
     exec(compile(text, path, "exec"), vars(module))

@@ -1,6 +1,6 @@
 """NumPy: the library's own product, and one of ours that walks K in panels.
 
-NumPy's BLAS has threads of its own, and only the thread that calls is timed: run this with
+NumPy's BLAS has threads of its own, whose seconds would be added up: run this with
 ``OPENBLAS_NUM_THREADS=1``.
 """
 

@@ -13,8 +13,8 @@ import pytest_gemm
 DECLARATION = "void gemm(torch::Tensor A, torch::Tensor B, torch::Tensor C);"
 
 SOURCE = r"""
-#include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAStream.h>
 
 __global__ void multiply(const float* A, const float* B, float* C, int M, int N, int K)
 {
@@ -32,7 +32,7 @@ void gemm(torch::Tensor A, torch::Tensor B, torch::Tensor C)
 {
     const int M = A.size(0), K = A.size(1), N = B.size(1);
     const dim3 block(16, 16), grid((N + 15) / 16, (M + 15) / 16);
-    multiply<<<grid, block, 0, at::cuda::getCurrentCUDAStream()>>>(
+    multiply<<<grid, block, 0, c10::cuda::getCurrentCUDAStream()>>>(
         A.data_ptr<float>(), B.data_ptr<float>(), C.data_ptr<float>(), M, N, K);
     C10_CUDA_KERNEL_LAUNCH_CHECK();
 }

@@ -1,7 +1,7 @@
 """PyTorch: the operands by DLPack, and the stream made the current one.
 
-On a CPU the arrays are NumPy's, which DLPack takes as well. PyTorch has threads of its own, and
-only the thread that calls is timed.
+On a CPU the arrays are NumPy's, which DLPack takes as well, and one thread is to do the work: the
+seconds of several would be added up.
 """
 
 from contextlib import nullcontext
