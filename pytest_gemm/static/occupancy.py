@@ -81,13 +81,13 @@ class Occupancy:
     limiter: str
 
 
-def multiprocessor(architecture: str) -> Multiprocessor:
-    """The limits of an architecture such as ``sm_80`` or ``sm_90a``. Raises ConfigError."""
+def capability(architecture: str) -> int:
+    """Ten times major plus minor: 90 for ``sm_90`` and ``sm_90a``. Raises ConfigError."""
     match = _ARCHITECTURE.fullmatch(architecture)
     if match is None or int(match[1]) not in MULTIPROCESSORS:
         known = ", ".join(f"sm_{number}" for number in MULTIPROCESSORS)
         raise ConfigError(f"the architecture {architecture!r} is none of {known}")
-    return MULTIPROCESSORS[int(match[1])]
+    return int(match[1])
 
 
 def occupancy(
@@ -101,7 +101,7 @@ def occupancy(
     Where several limits are reached at once, the first in the order of ``Occupancy.limiter`` is
     named. Raises ConfigError for an architecture that is not known.
     """
-    sm = multiprocessor(architecture)
+    sm = MULTIPROCESSORS[capability(architecture)]
     warps = -(-threads // WARP)
     room = {
         "threads": sm.threads // WARP // warps if threads <= MOST_THREADS else 0,

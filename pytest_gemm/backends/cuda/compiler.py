@@ -7,9 +7,9 @@ import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 from pytest_gemm.backends.base import CudaProgram
-from pytest_gemm.backends.cuda.api import Api
 from pytest_gemm.backends.cuda.headers import HEADERS
 from pytest_gemm.cuda_source import find_kernels, line_files
 from pytest_gemm.errors import BackendError, CompileError, SpecError
@@ -36,10 +36,20 @@ class Image:
     seconds: float
 
 
+class CompilerApi(Protocol):
+    """What is needed of ``api.Api``: NVRTC as CuPy wraps it, and the folders of CUDA's headers."""
+
+    @property
+    def nvrtc(self) -> Any: ...
+
+    @property
+    def include_folders(self) -> tuple[str, ...]: ...
+
+
 class Compiler:
     """NVRTC for one compute capability."""
 
-    def __init__(self, api: Api, major: int, minor: int) -> None:
+    def __init__(self, api: CompilerApi, major: int, minor: int) -> None:
         self._nvrtc = api.nvrtc
         self._headers = tuple(text.encode() for text in HEADERS.values())
         self._header_names = tuple(name.encode() for name in HEADERS)
@@ -57,9 +67,9 @@ class Compiler:
         wanted = 10 * major + minor
         # From Hopper on, "a" adds the instructions of exactly this chip (wgmma, for one).
         suffix = "a" if major >= 9 else ""
-        self._binary = wanted in known
+        self.makes_machine_code = wanted in known
         newest = max((arch for arch in known if arch <= wanted), default=wanted)
-        arch = f"sm_{wanted}{suffix}" if self._binary else f"compute_{newest}"
+        arch = f"sm_{wanted}{suffix}" if self.makes_machine_code else f"compute_{newest}"
         self.flags = (*_FLAGS, f"--gpu-architecture={arch}")
 
     @property
@@ -91,7 +101,7 @@ class Compiler:
             except self._error as error:
                 log = nvrtc.getProgramLog(handle)
                 raise CompileError(f"{first_line(log, program)}\n{log or error}") from error
-            code = nvrtc.getCUBIN(handle) if self._binary else nvrtc.getPTX(handle)
+            code = nvrtc.getCUBIN(handle) if self.makes_machine_code else nvrtc.getPTX(handle)
             entry = nvrtc.getLoweredName(handle, program.entry)
             return Image(code, entry, time.perf_counter() - started)
         finally:

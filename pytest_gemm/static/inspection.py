@@ -1,0 +1,147 @@
+"""What a kernel's machine code says, compiled as for a GPU, on a machine that need have none."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import prod
+
+from pytest_gemm.backends.base import CudaProgram
+from pytest_gemm.backends.cuda.compiler import Compiler
+from pytest_gemm.errors import BackendError, SpecError
+from pytest_gemm.kernelspec import Kernel
+from pytest_gemm.static.assembler import resources
+from pytest_gemm.static.occupancy import capability, occupancy
+from pytest_gemm.static.sass import Code, Instruction, assembler_version, innermost, read_code
+from pytest_gemm.static.toolchain import Toolchain
+from pytest_gemm.traffic import COUNTED
+
+MULTIPLY_ADDS = (
+    *("DFMA", "DMMA", "FFMA", "FFMA2", "HFMA2", "HGMMA", "HMMA", "IGMMA", "IMMA"),
+    *("OMMA", "QGMMA", "QMMA", "UTCHMMA", "UTCIMMA", "UTCQMMA"),
+)
+"""The opcodes that a product is made of, in float64, float32, half precision and on matrices."""
+
+COUNTED_OPCODES = frozenset(
+    {
+        *MULTIPLY_ADDS,
+        *("ATOM", "ATOMG", "ATOMS", "BAR", "RED", "SHFL"),
+        *("LD", "LDG", "LDGSTS", "LDL", "LDS", "LDSM", "UBLKCP", "UTMALDG"),
+        *("ST", "STG", "STL", "STS", "STSM", "UTMASTG"),
+    }
+)
+"""What is counted by name beside the number of all instructions."""
+
+Facts = Mapping[str, int]
+"""Whole numbers by name.
+
+``registers``, ``stack_bytes``, ``spill_store_bytes``, ``spill_load_bytes`` of a thread;
+``static_shared_bytes`` and ``barriers`` of a block; ``threads`` and ``dynamic_shared_bytes`` of its
+launch, and ``blocks_per_sm`` (see ``occupancy``), where these do not depend on the problem;
+``instructions`` and, by opcode, those of ``COUNTED_OPCODES``; ``loops``; and of the inner loop, the
+one with most multiply-adds of those that hold no other, ``loop.instructions``, ``loop.FFMA`` and so
+on. An opcode that does not occur is left out.
+"""
+
+
+@dataclass(frozen=True)
+class MachineCode:
+    """What was found: the facts, a digest of all instructions, and the toolchain that made them."""
+
+    facts: Facts
+    digest: str
+    toolchain: str
+
+
+class Inspector:
+    """Compiles and reads each program once for each architecture.
+
+    Sweeps often change the launch alone, and several kernels share a program.
+    """
+
+    def __init__(self, toolchain: Toolchain) -> None:
+        self._toolchain = toolchain
+        self._compilers: dict[str, Compiler] = {}
+        self._known: dict[tuple[object, str], MachineCode] = {}
+
+    def inspect(self, kernel: Kernel, architecture: str) -> MachineCode:
+        """Compile a kernel of a ``.cu`` file for an architecture such as ``sm_90``.
+
+        As on a GPU, it may use what only that very chip has (``sm_90a``). Raises CompileError, in
+        whose first line stand file, line and error, and BackendError where the toolchain cannot be
+        used.
+        """
+        key = tuple(kernel.program_fields), architecture
+        if key not in self._known:
+            program = CudaProgram(*kernel.program_fields)
+            self._known[key] = self._inspect(program, architecture)
+        code = self._known[key]
+        return replace(code, facts={**code.facts, **_launched(kernel, code.facts, architecture)})
+
+    def _inspect(self, program: CudaProgram, architecture: str) -> MachineCode:
+        compiler = self._compiler(architecture)
+        image = compiler.compile(program)
+        needed = resources(self._toolchain.nvrtc.log, image.entry)
+        disassembly = self._toolchain.disassembled(image.code)
+        code = read_code(disassembly, image.entry)
+        version = assembler_version(disassembly) or compiler.version
+        made_by = f"nvrtc {version} flags {compiler.flags_hash}"
+        return MachineCode(asdict(needed) | _mix(code), code.digest, made_by)
+
+    def _compiler(self, architecture: str) -> Compiler:
+        if architecture not in self._compilers:
+            compiler = Compiler(self._toolchain, *divmod(capability(architecture), 10))
+            if not compiler.makes_machine_code:
+                raise BackendError(
+                    f"NVRTC {compiler.version} makes no machine code for {architecture}: take it "
+                    "out of gemm_architectures"
+                )
+            self._compilers[architecture] = compiler
+        return self._compilers[architecture]
+
+
+def _launched(kernel: Kernel, facts: Facts, architecture: str) -> Facts:
+    """What the launch adds, where it is the same on two unlike problems."""
+    small = COUNTED[kernel.op]
+    large = replace(small, M=8 * small.M, N=8 * small.N, K=8 * small.K)
+    try:
+        launches = [kernel.launch(problem) for problem in (small, large)]
+    except SpecError:  # no GPU could launch it there
+        return {}
+    sizes = {(prod(launch.block), launch.shared_mem) for launch in launches}
+    if len(sizes) > 1:
+        return {}
+    ((threads, dynamic),) = sizes
+    shared = facts["static_shared_bytes"] + dynamic
+    fitting = occupancy(architecture, threads, facts["registers"], shared, facts["barriers"])
+    return {
+        "threads": threads,
+        "dynamic_shared_bytes": dynamic,
+        "blocks_per_sm": fitting.blocks,
+    }
+
+
+def _mix(code: Code) -> dict[str, int]:
+    loops = code.loops()
+    bodies = [_counts([code.instructions[i] for i in loop]) for loop in innermost(loops)]
+    found = _counts(code.instructions) | {"loops": len(loops)}
+    if bodies:
+        # A kernel has small loops too, for what is left of K; most of the product is made in one.
+        inner = max(bodies, key=lambda body: (multiply_adds(body), body["instructions"]))
+        found |= {f"loop.{name}": count for name, count in inner.items()}
+    return found
+
+
+def _counts(instructions: Sequence[Instruction]) -> dict[str, int]:
+    named = Counter(
+        i.name
+        for i in instructions
+        if i.name in COUNTED_OPCODES and (i.name not in MULTIPLY_ADDS or i.multiplies)
+    )
+    return {"instructions": len(instructions), **named}
+
+
+def multiply_adds(facts: Facts, prefix: str = "") -> int:
+    """How many instructions multiply and add; of the inner loop with the prefix ``loop.``."""
+    return sum(facts.get(prefix + name, 0) for name in MULTIPLY_ADDS)
