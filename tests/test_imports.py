@@ -12,11 +12,11 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "pytest_gemm"
 
 ORDER = [
-    *("errors", "problem", "expressions", "cuda_source", "cuda_items", "slicing"),
+    *("errors", "dtypes", "problem", "expressions", "cuda_source", "cuda_items", "slicing"),
     *("frontmatter", "includes"),
     *("limits", "kernelspec", "binding"),
-    *("schema", "declaration", "python_kernel", "registry"),
-    *("stats", "matrices", "baselines"),
+    *("schema", "operation", "epilogue", "declaration", "python_kernel", "registry"),
+    *("stats", "bits", "matrices", "baselines"),
     *("margin", "calibration", "tolerance", "screen", "duet", "verdict", "conditions"),
     *("backends.base", "backends.choice", "backends.host", "backends.serial"),
     *("backends.cuda", "backends"),
@@ -28,7 +28,7 @@ ORDER = [
     *("workers.serve", "workers.worker", "workers.pool", "workers"),
     *("executor", "exact", "revival", "against", "judging"),
     *("record", "limiting", "collection", "calibrating"),
-    *("report", "session", "closing", "studies", "cli"),
+    *("report", "session", "closing", "studies", "doctor", "cli"),
     *("publish", "recorder", "shared", "fixture", "plugin"),
 ]
 """A module imports only from those named before it, or from its own package."""

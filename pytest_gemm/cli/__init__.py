@@ -12,12 +12,12 @@ import os
 import sys
 from collections.abc import Sequence
 
-from pytest_gemm.cli import baseline, calibrate, init
+from pytest_gemm.cli import baseline, calibrate, doctor, init
 from pytest_gemm.errors import ConfigError, GemmError
 
-__all__ = ["COMMANDS", "baseline", "calibrate", "init", "main"]
+__all__ = ["COMMANDS", "baseline", "calibrate", "doctor", "init", "main"]
 
-COMMANDS = (baseline, calibrate, init)
+COMMANDS = (baseline, calibrate, doctor, init)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,0 +1,43 @@
+"""Whether kernels can be run, timed and judged on a machine, and what mends what cannot.
+
+Probes read facts of a ``Machine`` and never change anything; small functions make a ``Finding`` of
+them. ``machine`` is the only module that touches the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pytest_gemm.backends.cuda.hardware import folder_name
+from pytest_gemm.doctor import cuda_python, host, nvidia, profiler, project
+from pytest_gemm.doctor.finding import Finding, Status
+from pytest_gemm.doctor.machine import Machine
+
+__all__ = ["Finding", "Machine", "Status", "examine"]
+
+
+def examine(machine: Machine, baselines: Path) -> Iterator[Finding]:
+    """Look at everything, one finding after another; ``baselines`` is the project's folder."""
+    container = host.container_kind(machine)
+    driver = nvidia.examine(machine)
+    # Before anything is tried out, which would be load itself.
+    yield host.cpu_load(machine)
+    yield nvidia.driver(driver, container)
+    for gpu in driver.gpus:
+        yield from nvidia.gpu(gpu)
+    has_gpu = driver.is_there
+    names = [gpu.name for gpu in driver.gpus]
+    if has_gpu:
+        python = cuda_python.examine(machine, driver)
+        yield from cuda_python.findings(python, driver)
+        names = python.found.get("gpus") or names
+        yield profiler.ncu(machine, can_launch=python.works, container=container)
+    yield host.system(machine)
+    yield host.packages(machine)
+    yield host.compiler(machine, has_gpu=has_gpu)
+    yield host.container(machine)
+    yield project.locks(machine, shared=has_gpu, container=container)
+    yield project.baselines(machine, baselines)
+    devices = sorted(set(map(folder_name, names))) or [machine.cpu()]
+    yield from project.all_stored(baselines, devices)
