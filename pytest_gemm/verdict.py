@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
 from pytest_gemm.baselines import Series, Session, differing, epoch
-from pytest_gemm.baselines.records import EPOCH_KEYS
 from pytest_gemm.duet import Finding
 from pytest_gemm.margin import Expected, checked_margin, expected, margin_of
 from pytest_gemm.screen import ALPHA, NOISY, Screen, device_spread, screen
@@ -186,23 +185,6 @@ def held_against_anchor(
     return replace(verdict, outcome="drifted", decided_by="anchor", notes=(*verdict.notes, note))
 
 
-def _has_conditions(session: Session, now: Session) -> bool:
-    """Whether ``conditions`` are equal; most are, and building them takes most of the time."""
-    return (
-        session.settings == now.settings
-        and session.seed == now.seed
-        and (session.device, session.benchmark, session.recipe)
-        == (now.device, now.benchmark, now.recipe)
-    ) or not differing(session.conditions, now.conditions)
-
-
-def _has_epoch(session: Session, now: Session) -> bool:
-    before, after = session.environment.get, now.environment.get
-    return list(map(before, EPOCH_KEYS)) == list(map(after, EPOCH_KEYS)) or not differing(
-        epoch(session.environment), epoch(now.environment)
-    )
-
-
 def _screened(
     now: Session,
     reference: Series,
@@ -292,7 +274,8 @@ def comparable(now: Session, reference: Series) -> Comparable:
     where there is none the benchmark is new again, because the old time says nothing of this
     kernel under that compiler.
     """
-    alike = [s for s in reference.sessions if _has_conditions(s, now)]
+    conditions, toolchain = now.conditions, epoch(now.environment)
+    alike = [s for s in reference.sessions if not differing(s.conditions, conditions)]
     if not alike:
         why = _differences(reference.newest.conditions, now.conditions)
         return Comparable((), "withheld", (f"it was stored under other conditions: {why}",))
@@ -300,10 +283,10 @@ def comparable(now: Session, reference: Series) -> Comparable:
     if len(alike) < len(reference.sessions):
         count = len(reference.sessions) - len(alike)
         notes.append(f"{count} stored under other conditions are left out")
-    current = [s for s in alike if _has_epoch(s, now)]
+    current = [s for s in alike if not differing(epoch(s.environment), toolchain)]
     if not current:
         newest = alike[-1]
-        why = _differences(epoch(newest.environment), epoch(now.environment))
+        why = _differences(epoch(newest.environment), toolchain)
         ratio = now.estimate.median / newest.estimate.median - 1
         notes.append(f"new epoch: {why}; the median is {ratio:+.1%} of the one before")
         return Comparable((), "new", tuple(notes))

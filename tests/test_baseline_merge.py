@@ -71,7 +71,7 @@ def verdict_of(root: Path, slowdown: float = 1.0) -> str:
     times = {
         name: getattr(now.estimate, name) * slowdown for name in ("median", "low", "high", "mad")
     }
-    now = replace(now, estimate=replace(now.estimate, **times))
+    now = now._replace(estimate=replace(now.estimate, **times))
     return judge(now, reference, kind="host", benchmarks=2).outcome
 
 

@@ -108,7 +108,7 @@ def test_what_was_stored_is_read_back(tmp_path: Path) -> None:
     assert reference is not None
     (found,) = reference.sessions
     given = session()
-    assert replace(found, estimate=given.estimate) == given
+    assert found._replace(estimate=given.estimate) == given
     assert found.estimate.median == pytest.approx(given.estimate.median, rel=1e-6)
     assert found.estimate.deciles == pytest.approx(given.estimate.deciles, rel=1e-6)
     assert found.program == given.program

@@ -405,4 +405,4 @@ def test_what_is_removed_can_be_stored_again(baseline: Command) -> None:
     stored(baseline.root, session(10))
     assert days(baseline.root) == [10]
     assert BaselineStore(baseline.root).source(session().source) == SOURCE
-    assert replace(sessions(baseline.root)[0], estimate=session(10).estimate) == session(10)
+    assert sessions(baseline.root)[0]._replace(estimate=session(10).estimate) == session(10)

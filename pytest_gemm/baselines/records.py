@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from pytest_gemm.stats import Estimate
 
@@ -28,9 +28,8 @@ VARYING_KEYS = ("canary_s", "load", "power", "temperature", "utilisation")
 """The parts that no two sessions share. Only the layout of a stored line depends on it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
-    """One benchmark as one process measured it.
+class Session(NamedTuple):
+    """One benchmark as one process measured it; a tuple, as stores hold hundreds of thousands.
 
     ``date`` is UTC, ``YYYY-MM-DDTHH:MM:SSZ`` or with a fraction of the second. ``estimate`` is in
     seconds per launch, each sample over ``launches`` launches. ``source`` is the SHA-256 of the
@@ -50,8 +49,8 @@ class Session:
     recipe: str
     source: str
     launch: Mapping[str, Any]
-    environment: Mapping[str, Any] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, Any]
+    settings: Mapping[str, Any]
     commit: str | None = None
     anchor: str | None = None
 
@@ -119,6 +118,9 @@ class Fact:
 def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """The keys whose values differ, sorted. A missing key is None; a tuple equals a list."""
 
+    if before == now:
+        return []
+
     def plain(value: Any) -> str:
         return json.dumps(value, sort_keys=True, default=str)
 
@@ -158,12 +160,15 @@ def distinct(sessions: Iterable[Session]) -> list[Session]:
 
     Where one branch pinned it, it is pinned.
     """
+    sessions = list(sessions)
+    if len({session.date for session in sessions}) == len(sessions):
+        return sessions
     kept: dict[str, list[Session]] = {}
     for session in sessions:
         same_date = kept.setdefault(session.date, [])
         for i, other in enumerate(same_date):
-            if replace(session, anchor=other.anchor) == other:
-                same_date[i] = replace(other, anchor=other.anchor or session.anchor)
+            if session._replace(anchor=other.anchor) == other:
+                same_date[i] = other._replace(anchor=other.anchor or session.anchor)
                 break
         else:
             same_date.append(session)

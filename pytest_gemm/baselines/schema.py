@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, islice
 from operator import itemgetter, le
 from typing import Any, NamedTuple
 
@@ -37,7 +37,7 @@ from pytest_gemm.stats import Estimate
 
 _DIGITS = 7
 _MACHINE_KEY, _SETUP_KEY = ', "machine": ', ', "setup": '
-_OPENING = '{"benchmark": "'
+_OPENING, _MEDIAN = '{"benchmark": "', '"median": '
 
 
 def _refused(constant: str) -> None:
@@ -81,9 +81,9 @@ class Line(NamedTuple):
     @property
     def median(self) -> float:
         """The median alone (seconds). Raises UnusableError."""
-        text = self.measured.partition('"median": ')[2].partition(",")[0]
+        start = self.measured.find(_MEDIAN) + len(_MEDIAN)
         try:
-            return a_time(float(text))
+            return a_time(float(self.measured[start : self.measured.find(",", start)]))
         except ValueError:
             raise UnusableError(f"{placed(self.place)} is no session") from None
 
@@ -99,6 +99,9 @@ class Setup(NamedTuple):
     toolchain: Json
     program: str
 
+
+Row = tuple[Any, ...]
+"""The values of a line's first half, in the order of ``_MEASURED``."""
 
 Shared = tuple[Json, Setup]
 """The environment as far as it is stored with the machine and the setup, and the setup."""
@@ -218,6 +221,7 @@ def split_lines(entries: Iterable[tuple[Place, str]]) -> dict[str, list[Line]]:
     """The lines of each benchmark, hardly checked: most are never asked for."""
     found: dict[str, list[Line]] = {}
     kept: dict[str, str] = {}
+    before = ""
     start = len(_OPENING)
     for place, text in entries:
         measured, has_both, shared = text.partition(_MACHINE_KEY)
@@ -227,7 +231,9 @@ def split_lines(entries: Iterable[tuple[Place, str]]) -> dict[str, list[Line]]:
             canonical = _session_text(placed(place), entry)
             measured, _, shared = canonical.partition(_MACHINE_KEY)
             benchmark = _benchmark(place, entry["benchmark"])
-        line = Line(place, measured, kept.setdefault(shared, shared))
+        if shared != before:
+            before = kept.setdefault(shared, shared)
+        line = Line(place, measured, before)
         if benchmark in found:
             found[benchmark].append(line)
         else:
@@ -246,9 +252,6 @@ def _benchmark(place: Place, value: Any) -> str:
 
 def read_sessions(lines: Sequence[Line], device: str, kernel: str) -> list[Session]:
     """The sessions of some lines, checked."""
-    parts = _read_quickly(lines) or list(map(_read_carefully, lines))
-    entries = [entry for entry, _ in parts]
-    shared = [common for _, common in parts]
     return [
         Session(
             device,
@@ -261,32 +264,29 @@ def read_sessions(lines: Sequence[Line], device: str, kernel: str) -> list[Sessi
             setup.recipe,
             setup.source,
             setup.launch,
-            {**steady, **conditions},
+            {**steady, **varying},
             setup.settings,
             commit,
             anchor,
         )
         for (
-            (benchmark, date, anchor, commit),
-            (median, low, high, mad),
-            (n, launches),
-            (deciles, conditions),
+            (benchmark, date, anchor, commit, median, low, high, mad, n, launches, deciles, varying),
             (steady, setup),
-        ) in zip(*(map(get, entries) for get in _GROUPS), shared, strict=True)
+        ) in _read_quickly(lines) or map(_read_carefully, lines)
     ]
 
 
-def _read_carefully(line: Line) -> tuple[Json, Shared]:
+def _read_carefully(line: Line) -> tuple[Row, Shared]:
     """A line's two halves; each check by name, so that an error can name what is wrong."""
     where = placed(line.place)
     found = checked(where, parsed_entry(line.place, line.text), _SESSION)
     if not found["low"] <= found["median"] <= found["high"]:
         raise UnusableError(f"{where}: median does not lie between low and high")
     setup = _checked_setup(f"{where}.setup", found["setup"])
-    return found, ({**found["machine"], **setup.toolchain}, setup)
+    return _row(found), ({**found["machine"], **setup.toolchain}, setup)
 
 
-def _read_quickly(lines: Sequence[Line]) -> list[tuple[Json, Shared]] | None:
+def _read_quickly(lines: Sequence[Line]) -> list[tuple[Row, Shared]] | None:
     """The halves of all lines at once, if nothing is wrong with any of them; else None.
 
     It must not accept what ``_read_carefully`` refuses. Large stores have hundreds of thousands of
@@ -297,31 +297,32 @@ def _read_quickly(lines: Sequence[Line]) -> list[tuple[Json, Shared]] | None:
     try:
         entries: list[Json] = _decode(text)[0]
         shared = [_shared(line.shared) for line in lines]
-        good = len(entries) == len(lines) and "\\" not in text and _are_plausible(text, entries)
+        rows = list(map(_row, entries))
+        keys = {*map(len, entries)} == {len(_MEASURED)}
+        good = keys and len(rows) == len(lines) and _are_plausible(text, rows)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, UnusableError):
         return None
-    return list(zip(entries, shared, strict=True)) if good else None
+    return list(zip(rows, shared, strict=True)) if good else None
 
 
-def _are_plausible(text: str, entries: Sequence[Json]) -> bool:
-    """Whether nothing is wrong with any entry of a text. Raises whatever wrong types raise."""
-    if not entries:
-        return True
-    texts, times, counts, rest = (list(map(get, entries)) for get in _GROUPS)
-    benchmarks, dates, anchors, commits = zip(*texts, strict=True)
-    medians, lows, highs, mads = zip(*times, strict=True)
-    deciles, conditions = zip(*rest, strict=True)
+def _are_plausible(text: str, rows: Sequence[Row]) -> bool:
+    """Whether nothing is wrong with any row of a text. Raises whatever wrong types raise."""
+    columns = zip(*rows, strict=True)
+    benchmarks, dates, anchors, commits, *times = islice(columns, 8)
+    counts, launches, deciles, conditions = columns
+    medians, lows, highs, mads = times
     values = [value for each in conditions for value in each.values()]
-    counted = [count for pair in counts for count in pair]
-    seconds = chain.from_iterable((*times, *deciles))
+    counted = counts + launches
+    seconds = [*chain.from_iterable((*times, *deciles))]
+    numbers = [abs(value) for value in values if type(value) in _NUMBERS]
     # A key's colon stands outside of texts: with no more colons, no key stands twice.
-    keys = sum(map(len, entries)) + sum(map(len, conditions))
+    keys = len(_MEASURED) * len(rows) + len(values)
     return (
-        {*map(len, entries)} == {len(_MEASURED)}
+        "\\" not in text
         and text.count(":") == keys + "".join((*benchmarks, *dates)).count(":")
         and {*map(type, deciles)} == {list}
         and {*map(len, deciles)} == {9}
-        and {*map(type, seconds)} == {float}
+        and [*map(type, seconds)].count(float) == len(seconds)
         and {*map(type, counted)} == {int}
         and min(counted) >= 1
         and max(counted) < HUGE
@@ -335,7 +336,7 @@ def _are_plausible(text: str, entries: Sequence[Json]) -> bool:
         and max(map(_LAST, deciles)) < HUGE
         and {*map(type, conditions)} == {dict}
         and {*map(type, values)} <= _SCALARS
-        and all(-HUGE < value < HUGE for value in values if type(value) in _NUMBERS)
+        and max(numbers, default=0) < HUGE
         and all(map(_known_date, {*dates}))
         and all(a_text(each) for each in {*benchmarks, *anchors, *commits} - {None})
         and all(map(_are_texts, {*map(tuple, conditions)}))
@@ -447,12 +448,7 @@ _MEASURED: dict[str, Check] = {
     "conditions": a_plain_object,
 }
 
-_GROUPS = (
-    itemgetter("benchmark", "date", "anchor", "commit"),
-    itemgetter("median", "low", "high", "mad"),
-    itemgetter("n", "launches"),
-    itemgetter("deciles", "conditions"),
-)
+_row = itemgetter(*_MEASURED)
 
 _SHARED: dict[str, Check] = {"machine": a_plain_object, "setup": _anything}
 

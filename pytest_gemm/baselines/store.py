@@ -195,7 +195,7 @@ class BaselineStore:
             checked = schema.checked_session(session)
         except UnusableError as error:
             raise ValueError(str(error)) from None
-        self._queue.sessions.append(replace(checked, kernel=family(checked.kernel)))
+        self._queue.sessions.append(checked._replace(kernel=family(checked.kernel)))
         if source is not None:
             self._queue.sources[session.source] = suffix, source_bytes(source)
 

@@ -72,7 +72,7 @@ def _write(store: BaselineStore, found: Iterable[Stored], release: str | None) -
     def pinned(sessions: Sequence[Session]) -> Iterable[Session]:
         current = current_of(sessions)
         for session in sessions:
-            yield replace(session, anchor=release if session in current else None)
+            yield session._replace(anchor=release if session in current else None)
 
     for (device, kernel), group in by_file(found).items():
         store.edit(device, kernel, [stored.benchmark for stored in group], pinned)
