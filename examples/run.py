@@ -83,7 +83,8 @@ def selected(device: str, names: Sequence[str]) -> list[str]:
     return list(names) or [
         name
         for name, (devices, modules) in NEEDS.items()
-        if device in devices.split() and all(map(importlib.util.find_spec, modules))
+        if device.partition(":")[0] in devices.split()
+        and all(map(importlib.util.find_spec, modules))
     ]
 
 
@@ -108,7 +109,8 @@ def run_against(name: str, device: str, timeout: float = 540) -> Run:
         for words in (("init", "-q"), ("add", "."), (*identity, "commit", "-q", "-m", "first")):
             subprocess.run(["git", *words], cwd=folder, check=True)
         changed = slow_down(folder)
-        options = ("--gemm-bench", "--gemm-against=HEAD", "--gemm-size=192")
+        size = 192 if device == "host" else 512
+        options = ("--gemm-bench", "--gemm-against=HEAD", f"--gemm-size={size}")
         code, seconds, output, command = _finished(_pytest(folder, device, *options), timeout)
     ok = (code, "slower by" in output) == ((1, True) if changed else (0, False))
     return Run(f"{name} against HEAD", ok, command, code, seconds, output)
@@ -134,7 +136,8 @@ def _pytest(folder: Path, device: str, *options: str) -> list[str]:
         metadata.distribution("pytest-gemm")
     except metadata.PackageNotFoundError:
         command += ["-p", "pytest_gemm.plugin"]
-    return [*command, "-p", "no:cacheprovider", "--benchmark-quiet", "--color=no"]
+    quiet = ("--no-header", "--benchmark-quiet", "--color=no", "-p", "no:cacheprovider")
+    return [*command, *quiet]
 
 
 def _finished(command: list[str], timeout: float) -> tuple[int, float, str, list[str]]:
@@ -144,7 +147,7 @@ def _finished(command: list[str], timeout: float) -> tuple[int, float, str, list
         **os.environ,
         "PYTHONPATH": os.pathsep.join(paths),
         "OPENBLAS_NUM_THREADS": "1",
-        "COLUMNS": "110",
+        "COLUMNS": "100",
     }
     started = time.perf_counter()
     with subprocess.Popen(
@@ -162,6 +165,7 @@ def _finished(command: list[str], timeout: float) -> tuple[int, float, str, list
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             output = process.communicate()[0] + f"\nended after {timeout:g} s\n"
+    output = output.replace(f"{HERE.parent}/", "")
     return process.returncode, time.perf_counter() - started, output, command
 
 
@@ -197,7 +201,7 @@ def write(folder: Path, stem: str, runs: Sequence[Run]) -> None:
     about = {"python": platform.python_version(), "runs": [asdict(one) for one in runs]}
     (folder / f"{stem}.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
     texts = (
-        f"##### {one.name}: {'ok' if one.ok else 'FAIL'}, {one.seconds:.1f} s\n{one.output}\n"
+        f"##### {one.name}: {'ok' if one.ok else 'FAIL'}, {one.seconds:.1f} s\n\n{one.output}\n"
         for one in runs
     )
     (folder / f"{stem}.txt").write_text("".join(texts), encoding="utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from pytest_gemm.registry import load_registry
 from pytest_gemm.revision import Export, find_revision
 from tests.fake_cupy import FakeCuda, Lane, RuntimeFailure
 from tests.git_repository import commit
+from tests.host_kernels.harness import installed_compilers
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 README = (EXAMPLES / "README.md").read_text(encoding="utf-8")
@@ -42,7 +44,16 @@ def imported(name: str, path: Path) -> ModuleType:
 
 
 run_examples = imported("run_examples", EXAMPLES / "run.py")
+
 NEEDS: dict[str, tuple[str, tuple[str, ...]]] = run_examples.NEEDS
+
+
+@pytest.fixture
+def compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no c++, the compiler that there is."""
+    if not shutil.which("c++"):
+        command, *_ = installed_compilers()
+        monkeypatch.setenv("CXX", command.replace("python", sys.executable, 1))
 
 
 def on(device: str) -> list[str]:
@@ -65,7 +76,7 @@ def test_all_examples_are_listed_and_can_be_copied() -> None:
 
 
 @pytest.mark.parametrize("name", ["numpy_matmul", "ctypes_library", "nanobind_module"])
-def test_an_example_on_the_cpu(name: str) -> None:
+def test_an_example_on_the_cpu(name: str, compiler: None) -> None:
     done = run_examples.run(name, "host", ["-W", "error", "-o", "gemm_time_cap=0.02"])
     assert done.ok, done.output
     assert " passed" in done.output
@@ -80,6 +91,7 @@ def test_what_runs_is_chosen_by_what_is_there(monkeypatch: pytest.MonkeyPatch) -
     assert run_examples.selected("cuda", []) == [
         "ctypes_library", "nanobind_module", "cupy_raw", "cupy_elementwise", "cublas",
     ]  # fmt: skip
+    assert run_examples.selected("cuda:1", []) == run_examples.selected("cuda", [])
     assert run_examples.selected("cuda", ["torch_op"]) == ["torch_op"]
     with pytest.raises(SystemExit, match="no example torchop: there are numpy_matmul, "):
         run_examples.selected("host", ["torchop"])
@@ -100,60 +112,39 @@ def test_the_other_examples_run_after_one_that_fails(
     said = capsys.readouterr().out
     assert [line[:4] for line in said.splitlines() if "[" in line] == ["ok  ", "FAIL", "ok  "]
     text = (tmp_path / "host.txt").read_text()
-    assert "##### ctypes_library: FAIL, 0.0 s\nOSError: no compiler\n" in text
+    assert "##### ctypes_library: FAIL, 0.0 s\n\nOSError: no compiler\n" in text
     assert "nanobind_module on host" in text
 
 
 # Against a revision
 
 
-@pytest.fixture
-def old_library(tmp_path: Path) -> Iterator[Callable[[str], Any]]:
-    """The function of the example as it was committed, and as ``edit`` of its source is now."""
-    opened = []
-    name = "ctypes_library_of_a_revision"
-
-    def find(line: str) -> Any:
-        for path in (EXAMPLES / "ctypes_library").iterdir():
-            if path.is_file():
-                target = "conftest.py" if path.name == "conftest.py" else path.name
-                (tmp_path / target).write_text(path.read_text())
-        (tmp_path / "conftest.py").rename(tmp_path / f"{name}.py")
-        commit(tmp_path, {".gitignore": "build/\n"})
-        source = tmp_path / "gemm.cpp"
-        source.write_text(source.read_text().replace(line, f"{line} // now"))
-        monkey = pytest.MonkeyPatch()
-        monkey.syspath_prepend(str(tmp_path))
-        opened.append(monkey.undo)
-        module = imported(name, tmp_path / f"{name}.py")
-        registry = load_registry((), tmp_path, modules=[module])
-        (kernel,) = registry.kernels("host")
-        old = OldKernels(Export(find_revision(tmp_path, "HEAD")), "host", tmp_path, ())
-        opened.append(old.close)
-        case = Case(kernel, Problem.parse("5"), Settings(timed=True))
-        return old.find(case, registry.functions[kernel.callable]).function
-
-    yield find
-    for undo in opened:
-        undo()
-    sys.modules.pop(name, None)
-
-
 def test_a_library_is_built_from_the_source_of_the_revision(
-    old_library: Callable[[str], Any], tmp_path: Path
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: None
 ) -> None:
-    name = old_library("float* C, int M")
-    assert isinstance(name, FunctionName)
-    old = name.load()
-    A = np.arange(6, dtype=np.float32).reshape(2, 3)
-    B = np.arange(12, dtype=np.float32).reshape(3, 4)
-    C = np.full((2, 4), np.nan, np.float32)
-    old(A, B, C, 2, 4, 3)
-    assert (C == A @ B).all()
-    there = Path(name.copy)
-    assert (there / "build" / "gemm.cpp.so").is_file()
-    assert "// now" not in (there / "gemm.cpp").read_text()
-    assert not (tmp_path / "build").exists()
+    name = "ctypes_library_of_a_revision"
+    module_file, source = tmp_path / f"{name}.py", tmp_path / "gemm.cpp"
+    shutil.copy(EXAMPLES / "ctypes_library" / "conftest.py", module_file)
+    shutil.copy(EXAMPLES / "ctypes_library" / "gemm.cpp", source)
+    commit(tmp_path, {".gitignore": "build/\n"})
+    source.write_text("#error of now\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    registry = load_registry((), tmp_path, modules=[imported(name, module_file)])
+    (kernel,) = registry.kernels("host")
+    opponents = OldKernels(Export(find_revision(tmp_path, "HEAD")), "host", tmp_path, ())
+    try:
+        case = Case(kernel, Problem.parse("5"), Settings(timed=True))
+        old = opponents.find(case, registry.functions[kernel.callable]).function
+        assert isinstance(old, FunctionName)
+        A = np.arange(6, dtype=np.float32).reshape(2, 3)
+        B = np.arange(12, dtype=np.float32).reshape(3, 4)
+        C = np.full((2, 4), np.nan, np.float32)
+        old.load()(A, B, C, 2, 4, 3)
+        assert (C == A @ B).all()
+        assert (Path(old.copy) / "build" / "gemm.cpp.so").is_file()
+    finally:
+        opponents.close()
 
 
 # On a GPU: libraries that only know of streams, and put a kernel of 10 us on their current one
@@ -297,10 +288,13 @@ def launch(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], dict[str, Any]]:
         for compiled in ("library", "module"):
             if hasattr(module, compiled):
                 monkeypatch.setattr(module, compiled, libraries.of_a_compiler)
-        registry = load_registry((), EXAMPLES / name, modules=[module])
+        folders = [path for path in EXAMPLES.glob(f"{name}/kernels") if path.is_dir()]
+        registry = load_registry(folders, EXAMPLES / name, modules=[module])
         assert registry.errors == ()
         found: dict[str, Any] = {}
         for kernel in registry.kernels("cuda"):
+            if not kernel.is_python:
+                continue
             function = registry.functions[kernel.callable]
             problem = Problem.parse("67x45" if kernel.op == "add" else "67x45x33", kernel.op)
             executable = backend.compile(program_of(kernel, function))

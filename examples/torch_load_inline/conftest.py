@@ -4,6 +4,7 @@
 """
 
 from functools import cache
+from hashlib import sha256
 
 import torch
 from torch.utils.cpp_extension import load_inline
@@ -41,8 +42,9 @@ void gemm(torch::Tensor A, torch::Tensor B, torch::Tensor C)
 
 @cache
 def extension():
-    """Built when it is first needed; PyTorch keeps it until the source changes."""
-    return load_inline("gemm_example", DECLARATION, SOURCE, functions=["gemm"])
+    """Built when it is first needed, and kept by PyTorch under this name, one for each source."""
+    name = f"gemm_{sha256(SOURCE.encode()).hexdigest()[:16]}"
+    return load_inline(name, DECLARATION, SOURCE, functions=["gemm"])
 
 
 @pytest_gemm.kernel(backend="cuda", sizes=["1024", "67x45x33"])
