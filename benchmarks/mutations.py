@@ -33,7 +33,7 @@ from pytest_gemm.backends.base import CudaProgram, LaunchConfig
 from pytest_gemm.backends.host import HostBackend
 from pytest_gemm.backends.host.check import ASCENDING, DESCENDING, CheckReport, ThreadOrder
 from pytest_gemm.backends.host.machine import core_count, cpu_model
-from pytest_gemm.correctness import FILL
+from pytest_gemm.device import poisons
 from pytest_gemm.errors import CompileError
 from pytest_gemm.kernelspec import Kernel
 from pytest_gemm.launching import arguments_of, loaded
@@ -256,7 +256,7 @@ class Twins:
         self, kernel: Kernel, problem: Problem, order: ThreadOrder
     ) -> tuple[CheckReport, bytes]:
         with loaded(self._backend, problem, operands(problem)) as workspace:
-            workspace.fill(FILL)
+            workspace.fill(poisons("float32")[1])
             report = self._backend.check(
                 CudaProgram(*kernel.program_fields),
                 LaunchConfig(*kernel.launch(problem)),

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Set
 from typing import NoReturn
 
 from pytest_gemm.cuda_source import Function, Parameter
+from pytest_gemm.dtypes import TYPES
 from pytest_gemm.errors import SpecError
 from pytest_gemm.kernelspec import BUFFERS, LEADING_DIMENSIONS, SCALARS
-from pytest_gemm.problem import DIMENSIONS
+from pytest_gemm.problem import BATCH, DIMENSIONS
 
-_ITEMS = {"float32": "float"}
-_OTHER_ITEMS = {
-    *("double", "int", "unsigned", "long", "short", "bool", "half", "__half", "__half2"),
-    *("__nv_bfloat16", "__nv_bfloat162", "nv_bfloat16", "half2", "int4", "int2", "double2"),
+_PACKED = {"int", "int32_t", "int4", "int2"}
+_ITEMS: Mapping[str, Set[str]] = {
+    "float32": {"float"},
+    "float64": {"double", "double2"},
+    "float16": {*TYPES["float16"].cpp, "half2", "__half2", "nv_half2", "int4", "int2"},
+    "bfloat16": {*TYPES["bfloat16"].cpp, "nv_bfloat162", "__nv_bfloat162", "int4", "int2"},
+    "int8": {"char", "int8_t", *_PACKED},
+    "int32": _PACKED,
 }
+"""What a pointer to elements of a type, or to several at once, may be written with."""
+
+_ALL_ITEMS = {"unsigned", "long", "short", "bool", "uint8_t"}.union(*_ITEMS.values())
 _NEEDS = {"pointer": "a buffer", "integer": "an integer", "float": "alpha or beta"}
 
 
 def bindable(op: str, params: frozenset[str] = frozenset()) -> tuple[str, ...]:
     """The names that a parameter may have to be bound without ``args``."""
     scalars = SCALARS if op == "gemm" else ()
-    return (*BUFFERS, *DIMENSIONS[op], *scalars, *LEADING_DIMENSIONS, *sorted(params))
+    batch = BATCH if op == "gemm" else ()
+    return (*BUFFERS, *DIMENSIONS[op], *scalars, *LEADING_DIMENSIONS, *batch, *sorted(params))
 
 
 def bind_by_name(function: Function, op: str, path: str) -> tuple[str, ...]:
@@ -47,12 +57,17 @@ def bind_by_name(function: Function, op: str, path: str) -> tuple[str, ...]:
 
 
 def check_types(
-    function: Function, args: tuple[str, ...], dtype: str, path: str, line: int | None = None
+    function: Function,
+    args: tuple[str, ...],
+    types: Mapping[str, str],
+    path: str,
+    line: int | None = None,
 ) -> None:
     """Raise SpecError where an argument cannot be passed as its parameter's C type.
 
-    Types that only a compiler knows (templates, structs) pass. ``path`` and ``line`` are where
-    the arguments were declared; without a line they are the parameter's.
+    ``types`` are the element types of A, B and C. C types that only a compiler knows (templates,
+    structs) pass; so does an integer for alpha and beta where C holds integers. ``path`` and
+    ``line`` are where the arguments were declared; without a line they are the parameter's.
     """
     if len(args) != len(function.parameters):
         names = ", ".join(p.name or p.type for p in function.parameters)
@@ -64,6 +79,8 @@ def check_types(
         )
     for arg, parameter in zip(args, function.parameters, strict=True):
         kind = "pointer" if arg in BUFFERS else "float" if arg in SCALARS else "integer"
+        if arg in SCALARS and TYPES[types["C"]].is_integer and parameter.kind == "integer":
+            continue
         what = f"{parameter.type} {parameter.name}".strip()
         place = (path, line) if line else (parameter.file or path, parameter.line)
         if parameter.kind not in (kind, "other"):
@@ -75,17 +92,18 @@ def check_types(
                 f"but gets {arg}, {is_a}",
                 *place,
             )
-        if kind == "pointer" and _points_to_other(parameter):
+        if kind == "pointer" and _points_to_other(parameter, types[arg]):
             _fail(
-                f"{function.name} declares '{what}', but {arg} holds {dtype}: "
-                f"make it {_ITEMS[dtype]}*",
+                f"{function.name} declares '{what}', but {arg} holds {types[arg]}: "
+                f"make it {TYPES[types[arg]].cpp[0]}*",
                 *place,
             )
 
 
-def _points_to_other(parameter: Parameter) -> bool:
-    words = re.findall(r"\w+", parameter.type)
-    return bool(_OTHER_ITEMS & set(words)) and "<" not in parameter.type
+def _points_to_other(parameter: Parameter, dtype: str) -> bool:
+    words = set(re.findall(r"\w+", parameter.type))
+    others = _ALL_ITEMS - _ITEMS[dtype]
+    return bool(words & others) and "<" not in parameter.type
 
 
 def _fail(message: str, path: str, line: int) -> NoReturn:

@@ -18,7 +18,8 @@ class Settings:
     """How a case is run: the operands' seed, whether it is timed, and limits in seconds.
 
     ``cold``: timed with empty caches. ``check``: a ``checking.Scope``. ``trips``: also timed with
-    the way to the device and back.
+    the way to the device and back. With an ``architecture`` (``sm_90``) nothing is run: the
+    machine code for it is inspected.
     """
 
     seed: int = 0
@@ -28,6 +29,7 @@ class Settings:
     launch_timeout: float = 20.0
     check: Scope = "off"
     trips: bool = False
+    architecture: str = ""
 
 
 @dataclass(frozen=True)
@@ -42,14 +44,19 @@ class Case:
     def id(self) -> str:
         """Stable, by name: ``tiled-512x512x512-float32``, ``block_size[SIDE:16]-...``.
 
-        A cold case is another benchmark: its id ends in ``-cold``.
+        A cold case is another benchmark: its id ends in ``-cold``. That of machine code is
+        ``tiled-sm_90``.
         """
+        if self.settings.architecture:
+            return f"{self.kernel.id}-{self.settings.architecture}"
         cold = "-cold" if self.settings.cold else ""
-        return f"{self.kernel.id}-{self.problem.id}-{self.problem.dtype}{cold}"
+        return f"{self.kernel.id}-{self.problem.label}{cold}"
 
     @property
     def title(self) -> str:
-        """What a sentence about the case begins with: ``tiled on 512x512x512``."""
+        """What a sentence begins with: ``tiled on 512x512x512``, ``tiled for sm_90``."""
+        if self.settings.architecture:
+            return f"{self.kernel.id} for {self.settings.architecture}"
         return f"{self.kernel.id} on {self.problem.id}"
 
     def to_dict(self) -> dict[str, Any]:

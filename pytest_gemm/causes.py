@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pytest_gemm.bits import Elements, decode, raw, word
 from pytest_gemm.comparison import number
-from pytest_gemm.device import GUARD_BITS, Violation
-from pytest_gemm.matrices import Float32, Float64, Operands
+from pytest_gemm.device import Violation, guard_bits
+from pytest_gemm.dtypes import TYPES
+from pytest_gemm.matrices import Float64, Operands
 from pytest_gemm.problem import Problem
 from pytest_gemm.regions import Mask, Region
 
@@ -25,12 +27,7 @@ PLAIN = 4
 TILES = range(2, 129)
 """Sides of tiles that are considered."""
 
-UNINITIALISED = 0xFFFFFFFF
-"""What a back end that checks for it puts into shared memory before a launch; a NaN."""
-
 Floats = npt.NDArray[np.floating[Any]]
-
-_SIGN = np.uint32(0x80000000)
 
 _SEARCHED = 16
 _VERIFIED = 512
@@ -45,8 +42,8 @@ class Observation:
     """
 
     held: str
-    before: Float32
-    after: Float32
+    before: Elements
+    after: Elements
     violations: tuple[Violation, ...] = ()
 
 
@@ -101,18 +98,22 @@ def origins_of_nan(wrong: list[Evidence]) -> list[str]:
 
     They do where arithmetic keeps a NaN's payload: on CPUs, not on GPUs.
     """
-    bits = _bits(wrong[-1].after)
+    problem, after = wrong[-1].problem, wrong[-1].after
+    if after.dtype.kind != "f":
+        return []
+    bits = raw(np.abs(after))
+    guards = {name: _guard(problem, name) for name in "AB"}
     marks = [
-        (bits & ~_SIGN == GUARD_BITS["A"], "A was read out of bounds"),
-        (bits & ~_SIGN == GUARD_BITS["B"], "B was read out of bounds"),
-        (bits == UNINITIALISED, "shared memory was read before it was written"),
+        (bits == raw(guards["A"].astype(after.dtype)), "A was read out of bounds"),
+        (bits == raw(guards["B"].astype(after.dtype)), "B was read out of bounds"),
+        (_is_uninitialised(after), "shared memory was read before it was written"),
     ]
     marks.sort(key=lambda mark: -int(mark[0].sum()))
     return [f"{what}: NaN in {Region.of(mask)}" for mask, what in marks if mask.any()]
 
 
 def _never_written(wrong: list[Evidence], _: list[Evidence]) -> str:
-    if not all((_bits(e.before) == _bits(e.after))[e.wrong].all() for e in wrong):
+    if not all((raw(e.before) == raw(e.after))[e.wrong].all() for e in wrong):
         return ""
     region = Region.of(wrong[0].wrong)
     reason = "grid axes swapped, " if _axes_swapped(region) else ""
@@ -141,7 +142,7 @@ def _old_c_read(wrong: list[Evidence], seen: list[Evidence]) -> str:
 
 
 def _accumulated(wrong: list[Evidence], _: list[Evidence]) -> str:
-    if wrong[0].problem.beta or all(e.held_nan for e in wrong):
+    if wrong[0].problem.reads_c or all(e.held_nan for e in wrong):
         return ""
     if all(e.holds(e.expected + e.before, _rounding_onto(e)) for e in wrong):
         return "accumulated into the old C: C holds the result plus what it held before"
@@ -150,8 +151,10 @@ def _accumulated(wrong: list[Evidence], _: list[Evidence]) -> str:
 
 def _rounding_onto(e: Evidence) -> float:
     """The error of adding up to K terms onto the old C, each rounded to its spacing."""
-    exact = not e.bounds.any()
-    return 0.0 if exact else (e.problem.K + 1) * float(np.spacing(np.abs(e.before).max()))
+    kind, old = TYPES[e.problem.out_dtype], float(np.abs(e.before).max())
+    spacing = 2 * kind.unit_roundoff * old
+    exact = not e.bounds.any() and spacing <= 1
+    return 0.0 if exact else (e.problem.K + 1) * spacing
 
 
 def _nan(wrong: list[Evidence], _: list[Evidence]) -> str:
@@ -180,7 +183,7 @@ def _formulas(e: Evidence) -> Iterator[tuple[str, Float64]]:
     problem, A, B = e.problem, e.A, e.B
     M, N, K, alpha = problem.M, problem.N, problem.K, problem.alpha
     if min(M, N) > 1:
-        yield "C is transposed", e.expected.T.reshape(M, N)
+        yield "C is transposed", _misread(e, "C", e.expected)
     if problem.op == "add":
         yield "C holds A alone", A
         yield "C holds B alone", B
@@ -188,12 +191,12 @@ def _formulas(e: Evidence) -> Iterator[tuple[str, Float64]]:
     C: Float64 = e.expected - alpha * (A @ B)
     if M == N:
         yield "A and B swapped: C holds B A", alpha * (B.reshape(M, K) @ A.reshape(K, N)) + C
-    yield "A was read transposed", alpha * (A.reshape(K, M).T @ B) + C
-    yield "B was read transposed", alpha * (A @ B.reshape(N, K).T) + C
-    yield (
-        "A and B were read transposed",
-        alpha * (A.reshape(K, M).T @ B.reshape(N, K).T) + C,
-    )
+    other_A, other_B = _misread(e, "A", A), _misread(e, "B", B)
+    yield "A was read transposed", alpha * (other_A @ B) + C
+    yield "B was read transposed", alpha * (A @ other_B) + C
+    yield "A and B were read transposed", alpha * (other_A @ other_B) + C
+    if problem.reference:
+        yield "the epilogue was left out", alpha * (A @ B) + problem.beta * e.before
     if alpha != 1:
         yield "alpha was left out", A @ B + C
     if problem.beta:
@@ -201,6 +204,14 @@ def _formulas(e: Evidence) -> Iterator[tuple[str, Float64]]:
         yield "alpha and beta C were left out", A @ B
         yield "beta was left out", alpha * (A @ B) + e.before
         yield "alpha and beta were left out", A @ B + e.before
+
+
+def _misread(e: Evidence, name: str, X: Float64) -> Float64:
+    """What memory holds of op(A), op(B) or C, taken by columns, not by rows, or the reverse."""
+    rows, columns = X.shape
+    if e.problem.is_flipped(name):
+        return X.T.reshape(rows, columns) if name != "C" else X.reshape(columns, rows).T
+    return X.reshape(columns, rows).T if name != "C" else X.T.reshape(rows, columns)
 
 
 Run = tuple[int, int, int]
@@ -275,8 +286,16 @@ def _residue(wrong: list[Evidence], _: list[Evidence]) -> str:
     return f"only {region}" if region.is_residue else ""
 
 
-def _bits(values: Float32) -> npt.NDArray[np.uint32]:
-    return np.ascontiguousarray(values).view(np.uint32)
+def _guard(problem: Problem, name: str) -> Elements:
+    """The NaN around A or B, as it comes out of arithmetic in C's type."""
+    dtype = problem.types[name].name
+    return decode(np.array([guard_bits(name, dtype)], word(dtype)), dtype)
+
+
+def _is_uninitialised(after: Elements) -> Mask:
+    bits = raw(after)
+    ones: Mask = bits == np.array(-1).astype(bits.dtype)
+    return ones
 
 
 CAUSES: tuple[Cause, ...] = (

@@ -22,14 +22,16 @@ from pytest_gemm.backends.host.check import (
     ThreadOrder,
 )
 from pytest_gemm.backends.host.check import Traffic as Counted
-from pytest_gemm.correctness import check_exactly, exact_problems
+from pytest_gemm.bits import Elements, raw
+from pytest_gemm.comparison import number
+from pytest_gemm.correctness import check_exactly, exact_suite
 from pytest_gemm.device import Workspace
 from pytest_gemm.errors import CompileError, KernelFault, WrongResultError
 from pytest_gemm.kernelspec import Kernel
 from pytest_gemm.launching import arguments_of, loaded
-from pytest_gemm.matrices import Float32, operands
+from pytest_gemm.matrices import operands
 from pytest_gemm.problem import Problem
-from pytest_gemm.traffic import COUNTED, Traffic
+from pytest_gemm.traffic import Traffic, counted
 
 Scope = Literal["off", "auto", "full"]
 """Nothing; the first problems of the exact suite; all of them."""
@@ -79,8 +81,7 @@ class Checker:
         return self._known[key]
 
     def _check(self, kernel: Kernel) -> Checked:
-        suite = exact_problems(kernel.op, kernel.scalars, kernel.uses_ld)
-        problems = [problem for problem in suite if not kernel.skip_reason(problem)]
+        problems = exact_suite(kernel)
         if self._scope == "auto":
             problems = problems[:FIRST]
         try:
@@ -120,7 +121,7 @@ class Checker:
     def _moved(self, kernel: Kernel, problems: Sequence[Problem]) -> str:
         """Whether C depends on the order in which threads run, where no access said why."""
         for problem in problems if kernel.deterministic else ():
-            results: list[Float32] = []
+            results: list[Elements] = []
             for order in ORDERS:
                 with loaded(self._backend, problem, operands(problem, self._seed)) as workspace:
                     report = self._launch(kernel, workspace, order)
@@ -128,19 +129,19 @@ class Checker:
                 if report.findings:
                     return "\n".join(_told(kernel, problem, report.findings, report.more, ""))
             for order, C in zip(ORDERS, results, strict=True):
-                different = np.argwhere(C.view(np.uint32) != results[0].view(np.uint32))
-                for i, j in different[:1]:
+                different = np.argwhere(raw(C) != raw(results[0]))
+                for index in map(tuple, different[:1].tolist()):
                     return (
                         f"{kernel.id} on {problem.id}: C depends on the order of the threads: "
-                        f"C[{i}, {j}] = {results[0][i, j]:.9g} in ascending order and "
-                        f"{C[i, j]:.9g} in {order.kind} order; set deterministic = false where "
-                        "that is meant"
+                        f"C{[*index]} = {number(results[0][index])} in ascending order and "
+                        f"{number(C[index])} in {order.kind} order; set deterministic = false "
+                        "where that is meant"
                     )
         return ""
 
     def _counted(self, kernel: Kernel) -> Checked:
         """The traffic of a launch on whole tiles, unless that shows a mistake."""
-        problem = COUNTED[kernel.op]
+        problem = counted(kernel)
         if kernel.skip_reason(problem):
             return Checked()
         with loaded(self._backend, problem, operands(problem, self._seed)) as workspace:

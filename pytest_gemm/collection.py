@@ -13,8 +13,8 @@ from pytest_gemm.backends.choice import choose_backend
 from pytest_gemm.case import Case, Settings
 from pytest_gemm.kernelspec import Kernel
 from pytest_gemm.options import Options
-from pytest_gemm.problem import Problem
 from pytest_gemm.registry import Registry, load_registry
+from pytest_gemm.static.problems import unlike_problems
 
 DEFAULT_SIZES = {
     "host": ("256x256x256", "192x320x96", "131x67x203"),
@@ -63,6 +63,7 @@ class Collector:
     def _collection(self, registry: Registry, *, whole: bool) -> Collection:
         kernels = registry.kernels(self.backend)
         cases = [case for kernel in kernels for case in self._cases(kernel)]
+        cases += [case for kernel in registry.kernels("cuda") for case in self._inspections(kernel)]
         return Collection(registry, {case.id: case for case in cases}, whole)
 
     def _cases(self, kernel: Kernel) -> Iterable[Case]:
@@ -77,4 +78,12 @@ class Collector:
         )
         sizes = options.sizes or kernel.sizes(self.backend) or DEFAULT_SIZES[self.backend]
         for size in sizes:
-            yield Case(kernel, Problem.parse(size, kernel.op, kernel.dtype), settings)
+            yield Case(kernel, kernel.problem(size), settings)
+
+    def _inspections(self, kernel: Kernel) -> Iterable[Case]:
+        """What a GPU would run, whatever this run does: its machine code, without a problem."""
+        if kernel.is_python or self.options.check != "full":
+            return
+        for architecture in self.options.architectures:
+            settings = Settings(check="full", architecture=architecture)
+            yield Case(kernel, unlike_problems(kernel)[0], settings)

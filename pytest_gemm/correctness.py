@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 
 from pytest_gemm.backends.base import Backend
+from pytest_gemm.bits import Elements, rounded
 from pytest_gemm.causes import Observation
 from pytest_gemm.comparison import (
     Agreement,
@@ -17,9 +19,10 @@ from pytest_gemm.comparison import (
     check_exact,
     digest,
     element_bounds,
+    exact_bounds,
     number,
 )
-from pytest_gemm.device import NAN, Workspace
+from pytest_gemm.device import Workspace, poisons
 from pytest_gemm.diagnosis import (
     Diagnosis,
     describe_difference,
@@ -28,17 +31,19 @@ from pytest_gemm.diagnosis import (
     stray_texts,
 )
 from pytest_gemm.errors import KernelFault, WrongResultError
-from pytest_gemm.matrices import Float32, Operands, operands, reference
-from pytest_gemm.problem import Problem
+from pytest_gemm.kernelspec import Kernel
+from pytest_gemm.matrices import Float64, Operands, operands, reference
+from pytest_gemm.problem import STRIDES, Problem
 from pytest_gemm.regions import ranges
 
 Run = Callable[[Workspace], object]
 """Launches the kernel once on the workspace's matrices and waits for it."""
 
 FILL = 2.0**22
-"""A finite old C: far above any result, and whole numbers still add to it exactly."""
+"""The finite number that a C of float32 holds before a launch: see ``device.poisons``."""
 
 TIMED = "operands: uniform in [-1, 1), as they are timed"
+TIMED_INTEGERS = "operands: whole numbers, as they are timed"
 
 DIAGNOSED = 2**30
 """M N K up to which a wrong C on timed data is compared with a whole float64 product."""
@@ -78,6 +83,9 @@ ADD_SIZES = (
     (64, 128, 0),
 )
 
+BATCHED = 3
+"""Products at once, where a kernel is told how many there are."""
+
 VARIED_SIZES = {"gemm": ((19, 37, 33), (64, 128, 64)), "add": ((19, 37, 0), (64, 128, 0))}
 """The sizes that are checked with alpha and beta, and with padded rows."""
 
@@ -105,12 +113,44 @@ def exact_problems(
     return tuple(problems)
 
 
+def exact_suite(kernel: Kernel) -> tuple[Problem, ...]:
+    """The problems of the exact check that a kernel is for, ``exact_problems`` of its kind.
+
+    A kernel that is told of a batch gets three products at once, and where it is told the
+    distances between them, problems with more than they take. Alpha and beta are those of its
+    declaration where they are no arguments.
+    """
+    scalars = kernel.scalars
+    found = []
+    for problem in exact_problems(kernel.op, scalars, kernel.uses_ld):
+        own = kernel.of_kind(problem)
+        given = {name: getattr(problem, name) for name in scalars}
+        own = replace(own, **given, batch=BATCHED if kernel.uses_batch else kernel.batch)
+        if problem.lda or problem.ldb or problem.ldc:
+            own = _padded(own, kernel.uses_ld)
+        found.append(own)
+    strides = [name for name in kernel.uses_batch if name in STRIDES]
+    if strides:
+        found += [_apart(own, strides) for own in found[-1:]]
+    return tuple(own for own in found if not kernel.skip_reason(own))
+
+
+def _apart(problem: Problem, strides: Collection[str]) -> Problem:
+    """The matrices of a batch further apart, each kind by another distance, all aligned."""
+    gaps = {"strideA": 64, "strideB": 128, "strideC": 192}
+    wider: dict[str, Any] = {
+        name: problem.stride(name[-1]) + gap for name, gap in gaps.items() if name in strides
+    }
+    return replace(problem, **wider)
+
+
 def _padded(problem: Problem, uses_ld: Collection[str]) -> Problem:
-    """Pad rows differently for each matrix, keeping vectors of four elements aligned."""
+    """Pad rows differently for each matrix, keeping vectors of 16 bytes aligned."""
 
     def ld(name: str, padding: int) -> int:
-        columns = -(-problem.ld(name) // 4) * 4
-        return columns + padding if f"ld{name.lower()}" in uses_ld else 0
+        vector = max(4, 16 // problem.types[name].itemsize)
+        columns = -(-problem.stored(name)[1] // vector) * vector
+        return columns + padding * vector // 4 if f"ld{name.lower()}" in uses_ld else 0
 
     return replace(problem, lda=ld("A", 4), ldb=ld("B", 8), ldc=ld("C", 12))
 
@@ -134,23 +174,27 @@ def check_exactly(
 ) -> Agreement:
     """Launch on whole numbers, whose every partial sum is exact: C must equal the product.
 
-    Launched twice: where beta = 0 (and for an addition) C holds NaN, then ``FILL``; else it holds
-    its operand both times. A, B and all memory around the three matrices must stay as they were.
-    Raises WrongResultError, whose first line is complete in itself, and KernelFault.
+    Launched twice: where C must not be read (beta = 0, an addition) it holds NaN, then a large
+    number (see ``device.poisons``); else it holds its operand both times. A, B and all memory
+    around the three matrices must stay as they were. What is not exact even so, such as a user's
+    reference, may err by ``exact_bounds``. Raises WrongResultError, whose first line is complete in
+    itself, and KernelFault.
     """
     data = operands(problem, seed, "integers")
-    expected = reference(problem, data)
+    exact = reference(problem, data)
+    bounds = exact_bounds(problem, data, exact)
+    expected = exact if bounds.any() else rounded(exact, problem.out_dtype)
     with Workspace(backend, problem) as workspace:
         workspace.load(data)
         observations = [*_observe(run, workspace, data, kernel)]
     found = describe_strays(kernel, problem, observations)
-    mismatches = (check_exact(o.after, expected) for o in observations)
+    mismatches = (check_exact(o.after, expected, bounds) for o in observations)
     if mismatch := next(filter(None, mismatches), None):
-        found = diagnose(kernel, problem, data, expected, observations)
+        found = _diagnosed(kernel, problem, data, expected, observations, bounds, mismatch)
         found = found or Diagnosis(f"{kernel} on {problem.id}: {mismatch}")
     if found:
         raise _wrong(found, f"operands: integers, seed {seed}")
-    return Agreement("exact", problem.id, digest(observations[0].after))
+    return Agreement("exact", problem.id, _digest(problem, observations[0].after))
 
 
 def check_timed(
@@ -171,7 +215,8 @@ def check_timed(
     """
     problem = workspace.problem
     observations = [*_observe(run, workspace, data, kernel)]
-    results = {digest(o.after): o for o in observations}
+    results = {_digest(problem, o.after): o for o in observations}
+    data_timed = TIMED_INTEGERS if problem.types["A"].is_integer else TIMED
     worst = 0.0
     for bits, observation in results.items():
         if verified and bits == verified.digest:
@@ -179,13 +224,13 @@ def check_timed(
             continue
         result = check_bounds(problem, data, observation.after)
         if isinstance(result, Mismatch):
-            raise _wrong(_explain(kernel, problem, data, observations, result), TIMED)
+            raise _wrong(_explain(kernel, problem, data, observations, result), data_timed)
         worst = max(worst, result)
     found = describe_strays(kernel, problem, observations)
     if not found and deterministic and len(results) > 1:
         found = describe_difference(kernel, problem, observations)
     if found:
-        raise _wrong(found, TIMED)
+        raise _wrong(found, data_timed)
     (bits, *_) = results
     if verified and deterministic and bits != verified.digest:
         raise WrongResultError(
@@ -201,14 +246,13 @@ def _observe(run: Run, workspace: Workspace, data: Operands, kernel: str) -> Ite
     A KernelFault gets the kernel and the problem in front of its text.
     """
     problem = workspace.problem
-    before: Float32
-    if problem.beta:
+    before: Elements
+    if problem.reads_c:
         olds = [("its operand", data.C)] * 2
     else:
-        shape = problem.shapes["C"]
         olds = [
-            ("NaN", np.broadcast_to(NAN, shape)),
-            (number(FILL), np.broadcast_to(np.float32(FILL), shape)),
+            ("NaN" if np.isnan(old) else number(float(old)), np.broadcast_to(old, data.C.shape))
+            for old in poisons(problem.out_dtype)
         ]
     for held, before in olds:
         workspace.fill(before)
@@ -232,14 +276,43 @@ def _explain(
     """A diagnosis of single elements where that is affordable, else what the sums tell."""
     found = None
     if problem.M * problem.N * max(problem.K, 1) <= DIAGNOSED:
-        bounds = element_bounds(problem, data)
-        found = diagnose(kernel, problem, data, reference(problem, data), observations, bounds)
+        found = _diagnosed(kernel, problem, data, None, observations, None, mismatch)
     if not found:
         facts = "; ".join([str(mismatch), *stray_texts(observations)])
         found = Diagnosis(f"{kernel} on {problem.id}: {facts}")
     where = [f"wrong rows of C: {ranges(mismatch.rows)}"] * bool(mismatch.rows)
     where += [f"wrong columns of C: {ranges(mismatch.columns)}"] * bool(mismatch.columns)
     return Diagnosis(found.headline, (*found.lines, *where))
+
+
+def _diagnosed(
+    kernel: str,
+    problem: Problem,
+    data: Operands,
+    expected: Float64 | None,
+    observations: Sequence[Observation],
+    bounds: Float64 | None,
+    mismatch: Mismatch,
+) -> Diagnosis | None:
+    """A diagnosis of the product that is wrong; of a batch, the one that the mismatch names."""
+    index = mismatch.matrix
+    if index is not None:
+        problem, data = problem.single, data[index]
+        expected = None if expected is None else expected[index]
+        bounds = None if bounds is None else bounds[index]
+        observations = [
+            replace(o, before=o.before[index], after=o.after[index]) for o in observations
+        ]
+        kernel = f"{kernel}, matrix {index} of the batch,"
+    if expected is None:
+        expected = reference(problem, data)
+    if bounds is None:
+        bounds = element_bounds(problem, data)
+    return diagnose(kernel, problem, data, expected, observations, bounds)
+
+
+def _digest(problem: Problem, C: Elements) -> str:
+    return digest(C, problem.out_dtype)
 
 
 def _wrong(diagnosis: Diagnosis, data: str) -> WrongResultError:

@@ -7,23 +7,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from math import prod
+from pathlib import Path
 
-from pytest_gemm import binding, cuda_source
+from pytest_gemm import binding, cuda_source, epilogue
 from pytest_gemm.cuda_source import Function
-from pytest_gemm.errors import SpecError
+from pytest_gemm.errors import ConfigError, SpecError
 from pytest_gemm.expressions import compile_expression
 from pytest_gemm.frontmatter import Table
 from pytest_gemm.kernelspec import (
     BUFFERS,
-    LEADING_DIMENSIONS,
     MAX_COMBINATIONS,
     SCALARS,
     KernelSpec,
     entry_names,
     macro_names,
 )
-from pytest_gemm.problem import DIMENSIONS, ITEMSIZE
-from pytest_gemm.schema import KEYS, LAYOUTS, Reader, short
+from pytest_gemm.operation import Operation, integers, read_operation
+from pytest_gemm.problem import DIMENSIONS
+from pytest_gemm.schema import KEYS, Reader, short
 from pytest_gemm.slicing import device_part
 
 _ENTRY = re.compile(r"(?:::)?(?P<name>[A-Za-z_]\w*(?:::[A-Za-z_]\w*)*)\s*(?:<[^;{}\"']*>)?")
@@ -47,20 +48,22 @@ def read_kernel(
     reader = Reader(table.data, table.line_of, path)
     reader.reject_unknown(keys)
     op = reader.choice("op", "gemm", tuple(DIMENSIONS))
-    dtype = reader.choice("dtype", "float32", tuple(ITEMSIZE))
     params, sweep = reader.parameters()
     names = {name for name, _ in (*params, *sweep)}
     code = device_part(source, filename)
     function, entry = _find_entry(reader, code, filename, names)
     name = reader.name(default_name or entry.partition("<")[0].rpartition("::")[2])
     _check_macros(reader, macro_names(code, entry, names), entry, code)
-    known = (*DIMENSIONS[op], *LEADING_DIMENSIONS, *sorted(names))
+    known = (*integers(op), *sorted(names))
+    operation = read_operation(reader, op, sorted(names))
     block = reader.dimensions("block", known)
     grid = reader.dimensions("grid", known)
     shared_mem = reader.expression("shared_mem", "0", known)
     requires = reader.conditions("requires", known)
-    args = _arguments(reader, function, op, dtype, known, filename)
-    used = [text for text in (*args, *block, *grid, shared_mem, *requires) if text not in SCALARS]
+    args = _arguments(reader, function, op, operation, known, filename)
+    leading = (text for _, text in operation.leading)
+    texts = (*args, *block, *grid, shared_mem, *requires, *leading)
+    used = [text for text in texts if text not in SCALARS]
     _check_used(reader, names, entry, code, used)
     spec = KernelSpec(
         name=name,
@@ -76,8 +79,7 @@ def read_kernel(
         shared_mem=shared_mem,
         requires=requires,
         op=op,
-        dtype=dtype,
-        layout=reader.choice("layout", "row-major", LAYOUTS),
+        **vars(operation),
         launch_bounds=_launch_bounds(function),
         params=params,
         sweep=sweep,
@@ -86,6 +88,20 @@ def read_kernel(
         lines=tuple(sorted((key, table.line_of(key)) for key in table.data)),
     )
     return finish(reader, spec)
+
+
+def with_reference(spec: KernelSpec, folder: Path) -> KernelSpec:
+    """The declaration with its reference found, from the folder of the file that names it.
+
+    Raises SpecError.
+    """
+    if not spec.reference:
+        return spec
+    try:
+        reference, taken = epilogue.find(spec.reference, folder)
+    except ConfigError as error:
+        spec.fail("reference", f"reference: {error}")
+    return replace(spec, reference=reference, reference_reads_c="C" in taken)
 
 
 def finish(reader: Reader, spec: KernelSpec) -> KernelSpec:
@@ -210,17 +226,17 @@ def _arguments(
     reader: Reader,
     function: Function,
     op: str,
-    dtype: str,
+    operation: Operation,
     known: Sequence[str],
     filename: str,
 ) -> tuple[str, ...]:
     if "args" in reader.data:
         args = _declared_arguments(reader, op, known)
         path, line = reader.path, reader.line_of("args")
-        binding.check_types(function, args, dtype, path, line)
+        binding.check_types(function, args, operation.types, path, line)
     else:
         args = binding.bind_by_name(function, op, filename)
-        binding.check_types(function, args, dtype, filename)
+        binding.check_types(function, args, operation.types, filename)
         path, line = function.file or filename, function.line
     if "C" not in args:
         raise SpecError("no argument is C, so nothing can be computed", path=path, line=line)

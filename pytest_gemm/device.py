@@ -15,38 +15,48 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import dataclass
-from typing import Self, TypeVar
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.stride_tricks import as_strided
 
 from pytest_gemm.backends.base import Backend, Matrix
+from pytest_gemm.bits import Bits, Elements, decode, encode, word
+from pytest_gemm.dtypes import TYPES
 from pytest_gemm.matrices import Float32, Operands
-from pytest_gemm.problem import ITEMSIZE, Problem
-
-GUARD_BITS = {"A": 0x7FC5A5A1, "B": 0x7FC5A5B2, "C": 0x3F5CA7E1}
-"""What surrounds each matrix: quiet NaNs, and about 0.862, which any addition visibly changes."""
-
-NAN_BITS = 0x7FC0DEAD
-"""The NaN that C holds before a launch that must not read it."""
-
-NAN = np.uint32(NAN_BITS).view(np.float32)
+from pytest_gemm.problem import Problem
 
 ALIGNMENT = 256
 """Bytes to which every matrix is aligned, as a CUDA allocation is."""
 
-Bits = npt.NDArray[np.uint32]
-Element = TypeVar("Element", np.uint32, np.float32)
+Indices = npt.NDArray[np.intp]
+
+
+def guard_bits(name: str, dtype: str) -> int:
+    """What surrounds A, B or C: quiet NaNs; about 0.862, which any addition visibly changes."""
+    return TYPES[dtype].guards["ABC".index(name)]
+
+
+def poisons(dtype: str) -> tuple[Elements, Elements]:
+    """What C holds before launches that must not read it, two scalars.
+
+    A NaN of its own; then a finite number far above any result, to which whole numbers still add
+    exactly, 2^22 (2^15 for float16). An integer cannot be NaN: two large ones.
+    """
+    first, second = decode(np.array(TYPES[dtype].poisons, word(dtype)), dtype)
+    return first, second
 
 
 @dataclass(frozen=True)
 class Violation:
     """Elements that a kernel changed and must not change.
 
-    ``place`` is ``before`` or ``after`` the matrix, ``padding`` between its rows, or
+    ``place`` is ``before`` or ``after`` the matrix, ``padding`` between its rows (columns, where
+    those are stored one after another: ``by_columns``), ``between`` the matrices of a batch, or
     ``contents`` (of A or B). ``first`` counts elements: behind the end (0 is the first), before
     the start (-1 is the nearest), else from the matrix's start, where it is also
-    ``[row, column]``.
+    ``[row, column]`` of what is stored, and of which ``matrix`` of a batch.
     """
 
     buffer: str
@@ -55,15 +65,23 @@ class Violation:
     first: int
     row: int = 0
     column: int = 0
+    matrix: int | None = None
+    by_columns: bool = False
 
     def __str__(self) -> str:
         elements = "1 element" if self.count == 1 else f"{self.count} elements"
         if self.place == "contents":
-            at = f"{self.buffer}[{self.row}, {self.column}]"
-            return f"{elements} of {self.buffer} overwritten, first {at}"
+            index = [i for i in (self.matrix, self.row, self.column) if i is not None]
+            return f"{elements} of {self.buffer} overwritten, first {self.buffer}{index}"
+        if self.place == "between":
+            at = f"behind matrix {self.matrix}"
+            return f"{elements} written between the matrices of {self.buffer}, first {at}"
         if self.place == "padding":
-            at = f"behind column {self.column - 1} of row {self.row}"
-            return f"{elements} written between the rows of {self.buffer}, first {at}"
+            lines = ("row", self.row), ("column", self.column)
+            (line, number), (other, last) = lines[::-1] if self.by_columns else lines
+            at = f"behind {other} {last - 1} of {line} {number}"
+            at += "" if self.matrix is None else f" of matrix {self.matrix}"
+            return f"{elements} written between the {line}s of {self.buffer}, first {at}"
         side = "past the end" if self.place == "after" else "before the start"
         distance = self.first if self.place == "after" else -self.first - 1
         near = f"first {distance} elements away" if distance else "first right next to it"
@@ -80,10 +98,7 @@ class Workspace:
     def __init__(self, backend: Backend, problem: Problem, *, guard: int | None = None) -> None:
         self.backend = backend
         self.problem = problem
-        self._regions = {
-            name: _Region(name, rows, columns, problem.ld(name), guard)
-            for name, (rows, columns) in problem.shapes.items()
-        }
+        self._regions = {name: _Region(problem, name, guard) for name in problem.shapes}
         self._matrices: dict[str, Matrix] = {}
         self._memory = ExitStack()
 
@@ -123,28 +138,36 @@ class Workspace:
         for name in self._regions:
             self._upload(name)
 
-    def fill(self, value: float | Float32) -> None:
-        """Set every element of C, and renew its guards; NaN is stored as ``NAN_BITS``."""
-        self._regions["C"].put(NAN if np.isscalar(value) and np.isnan(value) else value)
+    def fill(self, value: float | Elements) -> None:
+        """Set every element of C, and renew its guards; NaN becomes the first of ``poisons``."""
+        region = self._regions["C"]
+        if np.isscalar(value) and np.isnan(value):
+            value, _ = poisons(region.dtype)
+        region.put(np.asarray(value))
         self._upload("C")
 
     def matrix(self, name: str) -> Matrix:
         """A, B or C as a launch argument."""
         return self._matrices[name]
 
-    def read(self, name: str = "C") -> Float32:
-        """Download a matrix: a contiguous copy."""
-        return read_matrix(self.backend, self.matrix(name))
+    def read(self, name: str = "C") -> Elements:
+        """Download op(A), op(B) or C: a contiguous copy."""
+        region = self._regions[name]
+        return region.values(self._bits(name))
 
     def violations(self) -> tuple[Violation, ...]:
         """Every change outside C since the last upload, NaNs compared bit by bit."""
         found: list[Violation] = []
         for name, region in self._regions.items():
-            now = self.backend.download(self._matrices[name].buffer).view(np.uint32)
+            now = self._bits(name)
             if name == "C":
                 region.contents[...] = region.inside(now)
             found += region.changes(now)
         return tuple(found)
+
+    def _bits(self, name: str) -> Bits:
+        bits: Bits = self.backend.download(self._matrices[name].buffer)
+        return bits.view(word(self._regions[name].dtype))
 
     def _upload(self, name: str) -> None:
         image = self._regions[name].image.view(np.uint8)
@@ -188,69 +211,95 @@ class DeviceMemory:
 
     def download(self, matrix: Matrix) -> Float32:
         """Copy a matrix back: a contiguous array."""
-        return read_matrix(self.backend, matrix)
+        values = self.backend.download(matrix.buffer).view(np.float32)
+        return values.reshape(matrix.rows, matrix.columns)
 
     def close(self) -> None:
         """Free everything."""
         self._memory.close()
 
 
-def read_matrix(backend: Backend, matrix: Matrix) -> Float32:
-    """Download a matrix: a contiguous float32 copy of its rows, without their padding."""
-    values = backend.download(matrix.buffer).view(np.float32)
-    return _rows(values, matrix.offset, matrix.rows, matrix.columns, matrix.ld).copy()
-
-
 class _Region:
     """A matrix's place in its buffer, and the bits that the whole buffer should hold."""
 
-    def __init__(self, name: str, rows: int, columns: int, ld: int, guard: int | None) -> None:
-        if guard is None:
-            guard = min(max(128 * ld * ITEMSIZE["float32"], 2**12), 2**22)
+    def __init__(self, problem: Problem, name: str, guard: int | None) -> None:
         self.name = name
-        self.shape = (rows, columns, ld)
+        self.dtype = problem.types[name].name
+        size = problem.types[name].itemsize
+        self.lines, self.length = problem.stored(name)
+        self.ld, self.batch, self.stride = problem.ld(name), problem.batch, problem.stride(name)
+        self.by_columns = problem.layout == "column-major"
+        self._is_flipped = problem.is_flipped(name)
+        if guard is None:
+            guard = min(max(128 * self.ld * size, 2**12), 2**22)
         self.offset = -(-guard // ALIGNMENT) * ALIGNMENT
-        nbytes = 2 * self.offset + rows * ld * ITEMSIZE["float32"]
-        self.image: Bits = np.full(nbytes // 4, GUARD_BITS[name], np.uint32)
+        self._start = self.offset // size
+        self._used = (self.lines - 1) * self.ld + self.length
+        span = (self.batch - 1) * self.stride + self.lines * self.ld
+        self.image: Bits = np.full(
+            2 * self._start + span, guard_bits(name, self.dtype), word(self.dtype)
+        )
         self.contents = self.inside(self.image)
 
     def inside(self, bits: Bits) -> Bits:
-        """The matrix itself within the buffer's bits: a view."""
-        return _rows(bits, self.offset, *self.shape)
+        """op(A), op(B) or C within the buffer's bits: a view."""
+        item = bits.itemsize
+        lines = as_strided(
+            bits[self._start :],
+            (self.batch, self.lines, self.length),
+            (self.stride * item, self.ld * item, item),
+        )
+        lines = lines if self.batch > 1 else lines[0]
+        return lines.swapaxes(-1, -2) if self._is_flipped else lines
 
-    def put(self, value: float | np.float32 | Float32) -> None:
-        self.contents.view(np.float32)[...] = value
+    def put(self, values: Elements) -> None:
+        self.contents[...] = encode(values, self.dtype)
+
+    def values(self, bits: Bits) -> Elements:
+        """The elements in the buffer's bits: a contiguous copy."""
+        return decode(self.inside(bits).copy(), self.dtype)
 
     def changes(self, now: Bits) -> Iterator[Violation]:
         """Where ``now`` differs from the image, by place."""
         if np.array_equal(now, self.image):
             return
-        rows, columns, ld = self.shape
-        at = np.flatnonzero(now != self.image) - self.offset // 4
-        end = (rows - 1) * ld + columns
+        at = np.flatnonzero(now != self.image) - self._start
+        end = (self.batch - 1) * self.stride + self._used
         before, after, within = at[at < 0], at[at >= end], at[(at >= 0) & (at < end)]
-        contents, padding = within[within % ld < columns], within[within % ld >= columns]
+        inner = within % self.stride
+        is_between = inner >= self._used
+        is_contents = ~is_between & (inner % self.ld < self.length)
         if after.size:
             yield Violation(self.name, "after", after.size, int(after[0]) - end)
         if before.size:
             yield Violation(self.name, "before", before.size, int(before[-1]))
-        for place, offsets in (("padding", padding), ("contents", contents)):
-            if offsets.size:
-                first = int(offsets[0])
-                yield Violation(self.name, place, offsets.size, first, *divmod(first, ld))
+        for place, chosen in (
+            ("padding", ~is_between & ~is_contents),
+            ("between", is_between),
+            ("contents", is_contents),
+        ):
+            if chosen.any():
+                yield self._violation(place, within[chosen])
 
-
-def _rows(
-    values: npt.NDArray[Element], offset: int, rows: int, columns: int, ld: int
-) -> npt.NDArray[Element]:
-    start = offset // ITEMSIZE["float32"]
-    return values[start : start + rows * ld].reshape(rows, ld)[:, :columns]
+    def _violation(self, place: str, at: Indices) -> Violation:
+        first = int(at[0])
+        matrix, inner = divmod(first, self.stride)
+        row, column = divmod(inner, self.ld)
+        if self.by_columns:
+            row, column = column, row
+        index = matrix if self.batch > 1 else None
+        return Violation(self.name, place, at.size, first, row, column, index, self.by_columns)
 
 
 @contextmanager
 def _allocated(backend: Backend, region: _Region) -> Iterator[Matrix]:
     buffer = backend.allocate(region.image.nbytes)
     try:
-        yield Matrix(buffer, region.offset, *region.shape, "float32")
+        yield Matrix(
+            *(buffer, region.offset, region.lines, region.length, region.ld, region.dtype),
+            batch=region.batch,
+            stride=region.stride,
+            by_columns=region.by_columns,
+        )
     finally:
         backend.free(buffer)

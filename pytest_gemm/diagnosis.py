@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pytest_gemm.bits import raw
 from pytest_gemm.causes import Evidence, Observation, find_cause, origins_of_nan
 from pytest_gemm.comparison import number
 from pytest_gemm.matrices import Float64, Operands
@@ -69,10 +70,14 @@ def describe_difference(
     kernel: str, problem: Problem, observations: Sequence[Observation]
 ) -> Diagnosis | None:
     """Where two launches on the same operands left different bits in C, or None."""
-    first, second = (np.ascontiguousarray(o.after) for o in observations)
-    differs = first.view(np.uint32) != second.view(np.uint32)
+    first, second = (o.after for o in observations)
+    differs = raw(first) != raw(second)
     if not differs.any():
         return None
+    if differs.ndim > 2:
+        index = int(np.argwhere(differs)[0][0])
+        kernel = f"{kernel}, matrix {index} of the batch,"
+        first, second, differs = first[index], second[index], differs[index]
     row, column = np.argwhere(differs)[0]
     values = f"{number(first[row, column])} then {number(second[row, column])}"
     held = " and ".join(o.held for o in observations)

@@ -9,8 +9,9 @@ from hashlib import sha256
 from pytest_gemm.baselines import BaselineStore, Fact
 from pytest_gemm.case import Case
 from pytest_gemm.pipeline import TIMED_RECIPE
+from pytest_gemm.problem import Problem
 from pytest_gemm.result import Result
-from pytest_gemm.traffic import COUNTED, loads_per_element
+from pytest_gemm.traffic import counted, loads_on
 
 TRAFFIC = "traffic"
 """In the place of a recipe: the counts of a launch do not depend on the operands."""
@@ -18,6 +19,9 @@ TRAFFIC = "traffic"
 
 def facts_of(case: Case, result: Result) -> Iterator[Fact]:
     """What of a result is stored for every machine."""
+    if case.settings.architecture:
+        yield _code_fact(case, result)
+        return
     if result.digest:
         yield Fact(case.kernel.id, case.id, case.settings.seed, TIMED_RECIPE, result.digest)
     if result.traffic:
@@ -38,7 +42,7 @@ def changes(case: Case, result: Result, store: BaselineStore, *, strict: bool) -
                 yield f"no {what} is stored"
         elif fact.recipe == TRAFFIC:
             if dict(stored.counters) != dict(fact.counters):
-                yield _moved(case.problem.op, stored.counters, fact.counters)
+                yield _moved(case.problem, stored.counters, fact.counters)
         elif stored.digest != fact.digest:
             yield (
                 f"the bits of C changed (stored {stored.digest}, now {fact.digest}), as after "
@@ -47,20 +51,26 @@ def changes(case: Case, result: Result, store: BaselineStore, *, strict: bool) -
 
 
 def _traffic_fact(case: Case, traffic: Mapping[str, int]) -> Fact:
-    problem = COUNTED[case.problem.op]
-    benchmark = f"{case.kernel.id}-{problem.id}-{problem.dtype}"
+    benchmark = f"{case.kernel.id}-{counted(case.kernel).label}"
     digest = sha256(json.dumps(traffic, sort_keys=True).encode()).hexdigest()[:32]
     return Fact(case.kernel.id, benchmark, 0, TRAFFIC, f"sha256:{digest}", dict(traffic))
 
 
-def _moved(op: str, before: Mapping[str, float], now: Mapping[str, float]) -> str:
+def _code_fact(case: Case, result: Result) -> Fact:
+    """The toolchain stands in the place of a recipe: another one makes other code."""
+    toolchain = str(result.environment["toolchain"])
+    return Fact(case.kernel.id, case.id, 0, toolchain, result.digest, result.counters)
+
+
+def _moved(problem: Problem, before: Mapping[str, float], now: Mapping[str, float]) -> str:
     """``loads per element of C 2K/16 -> 2K (global_load_words 196608 -> 3145728, ...)``."""
     counts = [
         f"{name} {_count(before, name)} -> {_count(now, name)}"
         for name in sorted({*before, *now})
         if before.get(name) != now.get(name)
     ]
-    loads = [loads_per_element(op, {k: int(v) for k, v in t.items()}) for t in (before, now)]
+    counts_of = [{k: int(v) for k, v in traffic.items()} for traffic in (before, now)]
+    loads = [loads_on(problem, traffic) for traffic in counts_of]
     title = "memory traffic changed"
     if loads[0] != loads[1]:
         title += f": loads per element of C {loads[0]} -> {loads[1]}"

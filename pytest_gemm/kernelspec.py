@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import product
 from math import prod
@@ -29,7 +29,7 @@ from pytest_gemm.expressions import compile_expression
 from pytest_gemm.frontmatter import strip_front_matter
 from pytest_gemm.includes import unnumbered
 from pytest_gemm.limits import Limits
-from pytest_gemm.problem import Problem
+from pytest_gemm.problem import BATCH, Problem
 from pytest_gemm.slicing import device_part
 
 BACKENDS = ("host", "cuda")
@@ -94,7 +94,9 @@ class _Common:
     source (another one where a sidecar declares it). ``source`` is complete: local includes are
     expanded, and ``#line`` directives name their files. ``args``, ``block``, ``grid``,
     ``shared_mem`` and ``requires`` hold expressions. ``callable`` is ``path::qualname`` of a
-    Python kernel and empty for CUDA. ``different_barriers``: threads of a block may pass one
+    Python kernel and empty for CUDA. From ``dtype`` to ``reference_reads_c`` are the fields of
+    ``Problem`` that a size does not say; ``leading`` holds expressions for those of lda, ldb and
+    ldc that are declared. ``different_barriers``: threads of a block may pass one
     barrier at different lines. ``margin`` is a fraction where there is one, ``limits`` what the
     kernel must keep. ``lines`` are the lines of the keys, for errors.
     """
@@ -114,7 +116,17 @@ class _Common:
     requires: tuple[str, ...] = ()
     sizes: PerBackend[str] = PerBackend()
     dtype: str = "float32"
+    out_dtype: str = ""
+    acc_dtype: str = ""
     layout: str = "row-major"
+    transa: str = "N"
+    transb: str = "N"
+    leading: tuple[tuple[str, str], ...] = ()
+    alpha: float = 1.0
+    beta: float = 0.0
+    batch: int = 1
+    reference: str = ""
+    reference_reads_c: bool = False
     derived_from: str = ""
     change: str = ""
     deterministic: bool = True
@@ -142,9 +154,21 @@ class _Common:
     @property
     def uses_ld(self) -> tuple[str, ...]:
         """Which of lda, ldb and ldc the kernel is told."""
-        integers = (a for a in self.args if a not in (*BUFFERS, *SCALARS, STREAM))
-        names = frozenset[str]().union(*(compile_expression(a).names for a in integers))
+        texts = self._integer_arguments
+        names = frozenset[str]().union(*(compile_expression(text).names for text in texts))
         return tuple(name for name in LEADING_DIMENSIONS if name in names)
+
+    @property
+    def uses_batch(self) -> tuple[str, ...]:
+        """Which of batch, strideA, strideB and strideC the kernel or its grid depends on."""
+        used = frozenset(self.args) if self.is_python else frozenset[str]()
+        texts = (*self._integer_arguments, *self.block, *self.grid)
+        used = used.union(*(compile_expression(text).names for text in texts))
+        return tuple(name for name in BATCH if name in used)
+
+    @property
+    def _integer_arguments(self) -> tuple[str, ...]:
+        return tuple(a for a in self.args if a not in (*BUFFERS, *SCALARS, STREAM))
 
     def fail(self, key: str, message: str) -> NoReturn:
         """Raise SpecError at the line of a key."""
@@ -253,6 +277,39 @@ class Kernel(_Common):
             *(self.block, self.grid, self.shared_mem),
         )
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+    def problem(self, size: str) -> Problem:
+        """The kernel's problem of that size, as it is timed.
+
+        Raises ConfigError for a text that is no size, SpecError for a leading dimension that is
+        less than what it must span.
+        """
+        problem = self.of_kind(Problem.parse(size, self.op, self.dtype))
+        values = self._values(problem)
+        for name, text in self.leading:
+            least, ld = problem.ld(name[2:].upper()), self._evaluate(name, text, values)
+            if ld < least:
+                self.fail(name, f"{name} = {text} is {ld} for {problem.id}, less than {least}")
+            if ld > least:
+                problem = replace(problem, **dict[str, Any]({name: ld}))
+        return problem
+
+    def of_kind(self, problem: Problem) -> Problem:
+        """A problem of the same sizes, with all else as the kernel is declared, rows dense."""
+        return replace(
+            problem,
+            alpha=self.alpha,
+            beta=self.beta,
+            dtype=self.dtype,
+            out_dtype=self.out_dtype,
+            acc_dtype=self.acc_dtype,
+            layout=self.layout,
+            transa=self.transa,
+            transb=self.transb,
+            batch=self.batch,
+            reference=self.reference,
+            reference_reads_c=self.reference_reads_c,
+        )
 
     def launch(self, problem: Problem) -> Launch:
         """Grid, block and dynamic shared memory for a problem; all ones for a Python kernel.

@@ -8,45 +8,63 @@ distributions may). The conversions below are exact.
 from __future__ import annotations
 
 import hashlib
+import math
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from pytest_gemm.bits import Elements, carrier
+from pytest_gemm.dtypes import ElementType
+from pytest_gemm.epilogue import load
 from pytest_gemm.errors import ConfigError
 from pytest_gemm.problem import Problem
 
 Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]
+Words = npt.NDArray[np.uint32]
 
-EXACT_LIMIT = 2**24
-"""Integers up to this magnitude are exact in float32."""
+LARGEST = {"float64": 2**20, "int8": 127}
+"""The largest r of the ``integers`` recipe, by dtype; 8 for the others.
+
+The products of float64's need more than float32's digits, and sums of int8's more than 16 bits, so
+that a kernel that computes in these is noticed.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class Operands:
-    """A, B and the C from before the launch: contiguous float32 of the problem's shapes."""
+    """op(A), op(B) and the C from before the launch: contiguous, of the problem's shapes.
 
-    A: Float32
-    B: Float32
-    C: Float32
+    float64 for float64, int8 and int32 for these, else float32. A batch has one more axis, the
+    first one.
+    """
+
+    A: Elements
+    B: Elements
+    C: Elements
+
+    def __getitem__(self, index: int) -> Operands:
+        """One product of a batch."""
+        return Operands(self.A[index], self.B[index], self.C[index])
 
 
 def operands(problem: Problem, seed: int = 0, recipe: str = "uniform") -> Operands:
     """Make A, B and C for a problem.
 
-    Recipes: ``uniform``, multiples of 2^-23 in [-1, 1), for timing; ``integers``, nonzero whole
-    numbers in [-r, r] with ``r = integer_range(problem)``, for the exact check. No two of the
+    Recipes: ``uniform``, for timing, multiples of 2 u in [-1, 1) (2^-23 for float32; for integers
+    as the other recipe); ``integers``, nonzero whole numbers in [-r, r] with
+    ``r = integer_range(problem)``, for the exact check. No two of the
     three matrices share a stream. Raises ConfigError for an unknown recipe, and where the
     matrices do not fit into memory.
     """
     if recipe not in RECIPES:
         raise ConfigError(f"no recipe {recipe!r} for operands: use one of {', '.join(RECIPES)}")
-    convert = RECIPES[recipe]
     try:
         matrices = {
-            name: convert(_words(seed, recipe, name, shape), problem).reshape(shape)
+            name: _matrix(problem, name, shape, seed, recipe)
             for name, shape in problem.shapes.items()
         }
     except MemoryError:
@@ -57,8 +75,24 @@ def operands(problem: Problem, seed: int = 0, recipe: str = "uniform") -> Operan
     return Operands(**matrices)
 
 
+def _matrix(
+    problem: Problem, name: str, shape: tuple[int, int], seed: int, recipe: str
+) -> Elements:
+    kind = problem.types[name]
+    whole = (problem.batch, *shape) if problem.batch > 1 else shape
+    size = "x".join(map(str, whole))
+    count = math.prod(whole) * -(-kind.itemsize // 4)
+    words = raw_words(f"pytest-gemm 1 {seed} {recipe} {name} {size}", count)
+    return RECIPES[recipe](words, problem, kind).reshape(whole)
+
+
 def reference(problem: Problem, operands: Operands) -> Float64:
-    """``alpha A B + beta C`` (gemm) or ``A + B`` (add) in float64; exact for ``integers``."""
+    """``alpha A B + beta C`` (gemm) or ``A + B`` (add) in float64; exact for ``integers``.
+
+    Where the problem names a reference, what that returns. Raises ConfigError for its mistakes.
+    """
+    if problem.reference:
+        return _by_user(problem, operands)
     A = operands.A.astype(np.float64)
     B = operands.B.astype(np.float64)
     if problem.op == "add":
@@ -67,19 +101,49 @@ def reference(problem: Problem, operands: Operands) -> Float64:
     return C + problem.beta * operands.C if problem.beta else C
 
 
-def integer_range(problem: Problem) -> int:
-    """The r of the ``integers`` recipe: 8, or less where sums could leave float32's integers.
+def _by_user(problem: Problem, operands: Operands) -> Float64:
+    if problem.batch > 1:
+        single = problem.single
+        return np.stack([_by_user(single, operands[i]) for i in range(problem.batch)])
+    matrices = {name: getattr(operands, name).astype(np.float64) for name in "ABC"}
+    values = {**matrices, "alpha": problem.alpha, "beta": problem.beta}
+    C = np.asarray(load(problem.reference)(values))
+    if C.shape != matrices["C"].shape or C.dtype.kind not in "iuf":
+        what = f"{C.dtype} of shape {C.shape}"
+        raise ConfigError(
+            f"the reference {problem.reference} returned {what}: C is an array of "
+            f"{problem.M} x {problem.N} numbers"
+        )
+    return C.astype(np.float64)
 
-    The largest r <= 8 with r^2 K |alpha| + r |beta| < 2^24, so that for whole alpha and beta
-    every partial sum is exact in any order. Raises ConfigError where not even r = 1 has that.
+
+def integer_range(problem: Problem) -> int:
+    """The r of the ``integers`` recipe: ``LARGEST``, or less where sums could be inexact.
+
+    The largest r with r^2 K |alpha| + r |beta| < 2^24, so that for whole alpha and beta every
+    partial sum is exact in any order. For other types 2^24 is the least of the numbers below
+    which sums and C hold all integers; where not even r = 1 has that for C (2^11 for float16, 2^8
+    for bfloat16), that of sums alone, which are then rounded once. Raises ConfigError where not
+    even r = 1 has that.
     """
-    for r in range(8, 0, -1):
-        if r * r * problem.K * abs(problem.alpha) + r * abs(problem.beta) < EXACT_LIMIT:
+    sums, C = problem.accumulator, problem.types["C"]
+    for kind in (min(sums, C, key=lambda kind: kind.digits), sums):
+        if r := _largest(problem, kind.exact_limit):
             return r
     raise ConfigError(
-        f"{problem.id} has no exact check: sums of K = {problem.K} products pass 2^24 even for "
-        "operands of -1 and 1; choose a smaller K"
+        f"{problem.id} has no exact check: sums of K = {problem.K} products pass "
+        f"2^{sums.digits} even for operands of -1 and 1; choose a smaller K"
     )
+
+
+def _largest(problem: Problem, limit: int) -> int:
+    """The largest r that keeps sums below the limit, or 0."""
+    alpha, beta = max(1.0, abs(problem.alpha)), abs(problem.beta)
+
+    def passes(r: int) -> bool:
+        return r * r * problem.K * alpha + r * beta >= limit
+
+    return bisect_left(range(1, LARGEST.get(problem.dtype, 8) + 1), True, key=passes)
 
 
 def raw_words(label: str, count: int) -> npt.NDArray[np.uint32]:
@@ -89,24 +153,27 @@ def raw_words(label: str, count: int) -> npt.NDArray[np.uint32]:
     return words.astype("<u8", copy=False).view("<u4")[:count]
 
 
-def _words(seed: int, recipe: str, name: str, shape: tuple[int, int]) -> npt.NDArray[np.uint32]:
-    rows, columns = shape
-    return raw_words(f"pytest-gemm 1 {seed} {recipe} {name} {rows}x{columns}", rows * columns)
+def _uniform(words: Words, problem: Problem, kind: ElementType) -> Elements:
+    if kind.is_integer:
+        return _integers(words, problem, kind)
+    half, scalar = 2 ** (kind.digits - 1), carrier(kind.name).type
+    if kind.itemsize == 8:
+        signed = (words.view("<u8") >> np.uint64(64 - kind.digits)).astype(np.int64) - half
+    else:
+        signed = (words >> np.uint32(32 - kind.digits)).astype(np.int32) - half
+    elements: Elements = signed.astype(scalar) * scalar(1 / half)
+    return elements
 
 
-def _uniform(words: npt.NDArray[np.uint32], _: Problem) -> Float32:
-    signed = (words >> np.uint32(8)).astype(np.int32) - 2**23
-    return signed.astype(np.float32) * np.float32(2.0**-23)
-
-
-def _integers(words: npt.NDArray[np.uint32], problem: Problem) -> Float32:
+def _integers(words: Words, problem: Problem, kind: ElementType) -> Elements:
     # Zero is left out: a missing or doubled term then always changes its sum.
     r = integer_range(problem)
-    picked = ((words.astype(np.uint64) * np.uint64(2 * r)) >> np.uint64(32)).astype(np.int32) - r
-    return (picked + (picked >= 0)).astype(np.float32)
+    first = words[:: -(-kind.itemsize // 4)].astype(np.uint64)
+    picked = ((first * np.uint64(2 * r)) >> np.uint64(32)).astype(np.int32) - r
+    return (picked + (picked >= 0)).astype(carrier(kind.name))
 
 
-RECIPES: dict[str, Callable[[npt.NDArray[np.uint32], Problem], Float32]] = {
+RECIPES: dict[str, Callable[[Words, Problem, ElementType], Elements]] = {
     "uniform": _uniform,
     "integers": _integers,
 }

@@ -14,7 +14,7 @@ from functools import partial
 from pytest_gemm import overheads
 from pytest_gemm.backends.base import Backend, Device
 from pytest_gemm.case import Case, Settings
-from pytest_gemm.correctness import check_suite, check_timed, exact_problems
+from pytest_gemm.correctness import check_suite, check_timed, exact_suite
 from pytest_gemm.errors import BackendError, GemmError, KernelFault, WrongResultError
 from pytest_gemm.kernelspec import Kernel
 from pytest_gemm.launching import Launcher, loaded, placements, program_of
@@ -113,8 +113,7 @@ def _run_exact_suite(
     A kernel that is made for none of the suite's problems is checked on the case's own.
     """
     kernel, backend = launcher.kernel, launcher.backend
-    suite = exact_problems(kernel.op, kernel.scalars, kernel.uses_ld)
-    small = [exact for exact in suite if not kernel.skip_reason(exact)] or [problem]
+    small = exact_suite(kernel) or (problem,)
     key = f"{kernel.id} {small[0].id}"
     if failure := known.get(key):
         raise WrongResultError(failure)
@@ -156,7 +155,9 @@ def _refuse_impossible(fastest: float, problem: Problem, device: Device, *, cold
 
     The memory's limit holds only where the operands cannot all come from a cache.
     """
-    limits = {"arithmetic": problem.flops / (device.peak_flops or math.inf)}
+    # The peak is that of float32 lanes; other types have others, and tensor cores.
+    peak = device.peak_flops if problem.dtype == "float32" else None
+    limits = {"arithmetic": problem.flops / (peak or math.inf)}
     cache = float(device.environment.get("l2_bytes") or math.inf)
     if cold or problem.bytes > 4 * cache:
         limits["memory"] = problem.bytes / (device.peak_bandwidth or math.inf)

@@ -14,7 +14,8 @@ from typing import Any, NoReturn, TypeVar, overload
 from pytest_gemm.binding import bindable
 from pytest_gemm.declaration import finish
 from pytest_gemm.errors import SpecError
-from pytest_gemm.kernelspec import BACKENDS, LEADING_DIMENSIONS, STREAM, KernelSpec
+from pytest_gemm.kernelspec import BACKENDS, STREAM, KernelSpec
+from pytest_gemm.operation import integers, read_operation
 from pytest_gemm.problem import DIMENSIONS
 from pytest_gemm.schema import PYTHON_KEYS, Reader
 
@@ -38,6 +39,19 @@ def kernel(
     requires: Sequence[str] = ...,
     params: Mapping[str, int] = ...,
     sweep: Mapping[str, Sequence[int] | Mapping[str, Sequence[int]]] = ...,
+    dtype: str = ...,
+    out_dtype: str = ...,
+    acc_dtype: str = ...,
+    layout: str = ...,
+    transa: str = ...,
+    transb: str = ...,
+    lda: int | str = ...,
+    ldb: int | str = ...,
+    ldc: int | str = ...,
+    alpha: float = ...,
+    beta: float = ...,
+    batch: int = ...,
+    reference: str = ...,
     derived_from: str = ...,
     change: str = ...,
     deterministic: bool = ...,
@@ -52,11 +66,12 @@ def kernel(
 def kernel(function: Any = None, /, **keys: Any) -> Any:
     """Declare a Python callable as a kernel; the function itself is returned.
 
-    Its parameters are bound by name: any of A, B, C, M, N, K, alpha, beta, lda, ldb, ldc, stream
-    and the names of ``params`` and ``sweep``. A, B and C are matrices on the device (NumPy arrays
-    on the host); the result is written into C. Usable with and without parentheses. The keys mean
-    what they mean in front matter; ``backend`` limits the kernel to "host" or "cuda". Nothing is
-    registered: modules that declare kernels are named in the settings, or are a ``conftest.py``.
+    Its parameters are bound by name: any of A, B, C, M, N, K, alpha, beta, lda, ldb, ldc, batch,
+    strideA, strideB, strideC, stream and the names of ``params`` and ``sweep``. A, B and C are
+    matrices on the device (NumPy arrays on the host); the result is written into C. Usable with and
+    without parentheses. The keys mean what they mean in front matter; ``backend`` limits the kernel
+    to "host" or "cuda". Nothing is registered: modules that declare kernels are named in the
+    settings, or are a ``conftest.py``.
 
     A mistake does not stop the import: it is kept with the function, and reported with its file
     and line when the kernels are collected. Raises SpecError only for what can keep nothing, such
@@ -131,9 +146,8 @@ def _read(function: object, keys: Mapping[str, Any]) -> KernelSpec:
         args=args,
         params=params,
         sweep=sweep,
-        requires=reader.conditions(
-            "requires", (*DIMENSIONS[op], *LEADING_DIMENSIONS, *sorted(names))
-        ),
+        requires=reader.conditions("requires", (*integers(op), *sorted(names))),
+        **vars(read_operation(reader, op, sorted(names))),
         deterministic=reader.boolean("deterministic", False),
         callable=f"{path}::{function.__qualname__}",
         backends=BACKENDS if backend is None else (backend,),

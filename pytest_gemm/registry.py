@@ -9,7 +9,7 @@ from types import FunctionType, ModuleType
 
 from pytest_gemm import cuda_source
 from pytest_gemm.binding import bind_by_name
-from pytest_gemm.declaration import read_kernel
+from pytest_gemm.declaration import read_kernel, with_reference
 from pytest_gemm.errors import ConfigError, SpecError
 from pytest_gemm.frontmatter import Table, read_front_matter, read_sidecar
 from pytest_gemm.includes import expand, read_text
@@ -108,7 +108,10 @@ class _Loader:
                 spec,
             )
         elif all(other.callable != spec.callable for other in self.specs):
-            self.specs.append(spec)
+            try:
+                self.specs.append(with_reference(spec, Path(declaration.path).parent))
+            except SpecError as error:
+                self.errors.append(error)
 
     def finish(self, *, whole: bool) -> Registry:
         by_name: dict[str, KernelSpec] = {}
@@ -179,15 +182,14 @@ class _Loader:
                         path=display,
                         line=table.line,
                     )
-                self.specs.append(
-                    read_kernel(
-                        table,
-                        path=display,
-                        source=source,
-                        filename=display,
-                        default_name=default_name,
-                    )
+                spec = read_kernel(
+                    table,
+                    path=display,
+                    source=source,
+                    filename=display,
+                    default_name=default_name,
                 )
+                self.specs.append(with_reference(spec, path.parent))
             except SpecError as error:
                 self.errors.append(error)
 
@@ -216,12 +218,13 @@ class _Loader:
                 continue
             same_source = sum(path == other for other in sources)
             try:
-                self._load_table(table, display, path, single=same_source == 1)
+                self._load_table(table, sidecar, path, single=same_source == 1)
             except SpecError as error:
                 self.errors.append(error)
         return claimed
 
-    def _load_table(self, table: Table, display: str, path: Path | None, *, single: bool) -> None:
+    def _load_table(self, table: Table, sidecar: Path, path: Path | None, *, single: bool) -> None:
+        display = self._display(sidecar)
         reader = Reader(table.data, table.line_of, display)
         reader.reject_unknown(SIDECAR_KEYS)
         reader.text("source")
@@ -232,16 +235,15 @@ class _Loader:
         if not single and "name" not in table.data and "entry" not in table.data:
             reader.fail(f"several tables name {path.name}: give each its entry or name")
         shown = self._display(path)
-        self.specs.append(
-            read_kernel(
-                table,
-                path=display,
-                source=expand(read_text(path, shown), path, shown),
-                filename=shown,
-                default_name=path.stem if single else "",
-                keys=SIDECAR_KEYS,
-            )
+        spec = read_kernel(
+            table,
+            path=display,
+            source=expand(read_text(path, shown), path, shown),
+            filename=shown,
+            default_name=path.stem if single else "",
+            keys=SIDECAR_KEYS,
         )
+        self.specs.append(with_reference(spec, sidecar.parent))
 
     def _sidecar_source(self, sidecar: Path, table: Table) -> Path | None:
         source = table.data.get("source")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
+from pytest_gemm.dtypes import OUTPUTS
 from pytest_gemm.errors import ConfigError, SpecError
 from pytest_gemm.expressions import RESERVED, compile_expression
 from pytest_gemm.kernelspec import (
@@ -21,7 +22,12 @@ from pytest_gemm.kernelspec import (
     PerBackend,
 )
 from pytest_gemm.limits import Limits
-from pytest_gemm.problem import Problem
+from pytest_gemm.problem import BATCH, LAYOUTS, STRIDES, TRANSPOSITIONS, Problem
+
+
+def _one_of(texts: Iterable[str]) -> str:
+    return " or ".join(map(repr, texts))
+
 
 _BY_PROBLEM = "or a table with host and cuda, or with problems of sizes"
 
@@ -37,8 +43,19 @@ KEYS: Mapping[str, str] = {
     "sweep": "a table of lists such as sweep.TILE = [8, 16, 32]",
     "requires": "a list of conditions such as ['K % 16 == 0']",
     "sizes": "a list such as ['512', '256x384x128'], or a table with host and cuda lists",
-    "dtype": "'float32'",
-    "layout": "'row-major'",
+    "dtype": f"the type of A and B: {_one_of(OUTPUTS)}",
+    "out_dtype": "the type of C, such as 'float32' with dtype = 'float16'",
+    "acc_dtype": "the type in which sums are kept, such as 'float32' with dtype = 'float16'",
+    "layout": _one_of(LAYOUTS),
+    "transa": f"{_one_of(TRANSPOSITIONS)}, as in BLAS",
+    "transb": f"{_one_of(TRANSPOSITIONS)}, as in BLAS",
+    "lda": "a number of elements or an expression such as 'K + 8'",
+    "ldb": "a number of elements or an expression such as 'N + 8'",
+    "ldc": "a number of elements or an expression such as 'N + 8'",
+    "alpha": "a number such as 2",
+    "beta": "a number such as 1",
+    "batch": "a number of products such as 8",
+    "reference": "a Python file and a function in it, such as 'refs.py:gemm_relu'",
     "derived_from": "the name of another kernel",
     "change": "a text that says what differs from derived_from",
     "deterministic": "true or false",
@@ -59,14 +76,15 @@ PYTHON_KEYS: Mapping[str, str] = {
     key: KEYS[key]
     for key in (
         *("name", "op", "sizes", "requires", "params", "sweep"),
+        *("dtype", "out_dtype", "acc_dtype", "layout", "transa", "transb", "lda", "ldb", "ldc"),
+        *("alpha", "beta", "batch", "reference"),
         *("derived_from", "change", "deterministic", "margin", *LIMITS),
     )
 } | {"backend": "'host', 'cuda' or None"}
 
-LAYOUTS = ("row-major",)
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-_PROBLEM_NAMES = {*BUFFERS, *SCALARS, *LEADING_DIMENSIONS, STREAM, "M", "N", "K"}
+_PROBLEM_NAMES = {*BUFFERS, *SCALARS, *LEADING_DIMENSIONS, *BATCH, STREAM, "M", "N", "K"}
 _CPP_WORD = re.compile(
     "alignas|auto|bool|case|char|class|const|constexpr|decltype|default|delete|do|double|else|enum"
     "|explicit|export|extern|false|float|for|friend|goto|if|inline|int|long|mutable|namespace|new"
@@ -94,7 +112,7 @@ class Reader:
         for key in self.data:
             if key in keys:
                 continue
-            if key in LEADING_DIMENSIONS:
+            if key in STRIDES:
                 self.fail(f"{key} is no key: a kernel that takes {key} gets it as an argument", key)
             close = get_close_matches(key.lower(), keys, 1)
             advice = f"did you mean {close[0]!r}?" if close else f"the keys are {', '.join(keys)}"
@@ -126,6 +144,22 @@ class Reader:
         value = self.text(key, default)
         if value not in choices:
             self.fail(f"{key} = {short(value)} is not supported: it is {' or '.join(choices)}", key)
+        return value
+
+    def scalar(self, key: str, default: float) -> float:
+        value = self.data.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            self.wrong_type(key)
+        if not abs(value) < 2**53:
+            self.fail(f"{key} = {short(value)} cannot be: it is a finite number", key)
+        return float(value)
+
+    def count(self, key: str, default: int) -> int:
+        value = self.data.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int):
+            self.wrong_type(key)
+        if not 1 <= value < 2**31:
+            self.fail(f"{key} = {short(value)} cannot be: it is at least 1", key)
         return value
 
     def name(self, default: str) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from pytest_gemm.backends.base import (
     Argument,
@@ -21,6 +22,7 @@ from pytest_gemm.backends.base import (
     Program,
     PythonProgram,
 )
+from pytest_gemm.bits import visible
 from pytest_gemm.device import Workspace
 from pytest_gemm.errors import BackendError, CompileError, KernelFault
 from pytest_gemm.matrices import Float32
@@ -105,10 +107,11 @@ class MemoryBackend(Backend):
         return {}
 
 
-def view(matrix: Matrix) -> Float32:
-    """The matrix in its buffer, writable."""
-    bits = _data(matrix.buffer)[matrix.offset :].view(np.float32)
-    return bits[: matrix.rows * matrix.ld].reshape(matrix.rows, matrix.ld)[:, : matrix.columns]
+def view(matrix: Matrix) -> Any:
+    """The matrix in its buffer, writable, as a Python kernel is given it."""
+    values = _data(matrix.buffer)[matrix.offset :].view(visible(matrix.dtype))
+    shape, steps = matrix.view
+    return as_strided(values, shape, [step * values.itemsize for step in steps])
 
 
 def surroundings(matrix: Matrix, before: int = 0) -> Float32:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from pytest_gemm import comparison, correctness
+from pytest_gemm.bits import raw
 from pytest_gemm.comparison import digest
 from pytest_gemm.correctness import (
     FILL,
@@ -13,7 +14,7 @@ from pytest_gemm.correctness import (
     check_timed,
     exact_problems,
 )
-from pytest_gemm.device import NAN_BITS, Workspace
+from pytest_gemm.device import Workspace, poisons
 from pytest_gemm.errors import KernelFault, WrongResultError
 from pytest_gemm.matrices import integer_range, operands
 from pytest_gemm.problem import Problem
@@ -157,7 +158,7 @@ def test_without_beta_c_holds_nan_and_then_a_finite_number(backend):
     seen = []
     check_exactly(recording(seen, RECTANGLE), backend, RECTANGLE, kernel="right")
     nans, numbers = seen
-    assert (nans.view(np.uint32) == NAN_BITS).all()
+    assert (raw(nans) == raw(poisons("float32")[0])).all()
     assert (numbers == FILL).all()
 
 

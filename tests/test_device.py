@@ -1,13 +1,14 @@
 import numpy as np
 import pytest
 
+from pytest_gemm.bits import raw
 from pytest_gemm.device import (
     ALIGNMENT,
-    GUARD_BITS,
-    NAN_BITS,
     DeviceMemory,
     Violation,
     Workspace,
+    guard_bits,
+    poisons,
 )
 from pytest_gemm.errors import BackendError
 from pytest_gemm.matrices import operands
@@ -59,17 +60,19 @@ def test_guards_surround_every_row(backend, problem):
             bits = surroundings(matrix, before=matrix.offset // 4).view(np.uint32).copy()
             assert bits.size * 4 == 2 * 256 + matrix.rows * matrix.ld * 4
             inside = bits[64 : 64 + matrix.rows * matrix.ld].reshape(matrix.rows, matrix.ld)
-            inside[:, : matrix.columns] = GUARD_BITS[name]
-            assert (bits == GUARD_BITS[name]).all()
+            inside[:, : matrix.columns] = guard_bits(name, "float32")
+            assert (bits == guard_bits(name, "float32")).all()
 
 
 def test_the_guards_of_inputs_are_nan_and_those_of_c_are_not():
-    guards = {n: np.uint32(bits).view(np.float32) for n, bits in GUARD_BITS.items()}
+    guards = {n: np.uint32(guard_bits(n, "float32")).view(np.float32) for n in "ABC"}
     assert np.isnan(guards["A"])
     assert np.isnan(guards["B"])
     assert 0.5 < guards["C"] < 1
-    assert np.isnan(np.uint32(NAN_BITS).view(np.float32))
-    assert len({*GUARD_BITS.values(), NAN_BITS}) == 4
+    nan, number = poisons("float32")
+    assert np.isnan(nan)
+    assert number == 2**22
+    assert len({*(guard_bits(n, "float32") for n in "ABC"), int(raw(nan)[0])}) == 4
 
 
 def test_fill_sets_only_c(backend):
@@ -77,7 +80,7 @@ def test_fill_sets_only_c(backend):
     with Workspace(backend, PADDED) as workspace:
         workspace.load(data)
         workspace.fill(np.nan)
-        assert (workspace.read().view(np.uint32) == NAN_BITS).all()
+        assert (raw(workspace.read()) == raw(poisons("float32")[0])).all()
         workspace.fill(5.0)
         assert (workspace.read() == 5).all()
         workspace.fill(data.C)

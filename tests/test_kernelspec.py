@@ -259,7 +259,7 @@ def test_source_hash() -> None:
 MISTAKES = [
     ("blok = [16]\n" + DIMS, 2, "unknown key 'blok': did you mean 'block'?"),
     ("zzz = 1\n" + DIMS, 2, "unknown key 'zzz': the keys are name, op, entry"),
-    ("lda = 4\n" + DIMS, 2, "lda is no key: a kernel that takes lda gets it as an argument"),
+    ("strideA = 4\n" + DIMS, 2, "strideA is no key: a kernel that takes strideA gets it as an"),
     ("block = [16]", 1, "grid is missing: add one to three entries"),
     ("grid = [16]", 1, "block is missing: add one to three entries"),
     ("grid = [1]\nblock = 16", 3, "block is an integer: it takes a list of one to three"),
@@ -293,8 +293,37 @@ MISTAKES = [
     (DIMS + "shared_mem = [1]", 4, "shared_mem is a list"),
     (DIMS + "op = 'axpy'", 4, "op = 'axpy' is not supported: it is gemm or add"),
     (DIMS + "op = 1", 4, "op is an integer: it takes 'gemm' or 'add'"),
-    (DIMS + "dtype = 'float64'", 4, "dtype = 'float64' is not supported: it is float32"),
-    (DIMS + "layout = 'col'", 4, "layout = 'col' is not supported: it is row-major"),
+    (DIMS + "dtype = 'fp8'", 4, "dtype = 'fp8' is not supported: it is float32 or float64 or"),
+    (
+        DIMS + "dtype = 'float64'",
+        6,
+        "gemm declares 'const float* A', but A holds float64: make it double*",
+    ),
+    (
+        DIMS + "out_dtype = 'float16'",
+        4,
+        "out_dtype = 'float16' is not supported: with float32 it is float32",
+    ),
+    (
+        DIMS + "dtype = 'float16'\nacc_dtype = 'int32'",
+        5,
+        "acc_dtype = 'int32' is not supported: with float16 it is float32 or float16",
+    ),
+    (
+        DIMS + "layout = 'col'",
+        4,
+        "layout = 'col' is not supported: it is row-major or column-major",
+    ),
+    (DIMS + "transa = true", 4, "transa is a truth value: it takes 'N' or 'T', as in BLAS"),
+    (DIMS + "transb = 'C'", 4, "transb = 'C' is not supported: it is N or T"),
+    (DIMS + "op = 'add'\ntransa = 'T'", 5, "transa is for op = 'gemm': op is 'add'"),
+    (DIMS + "alpha = 0", 4, "alpha = 0 cannot be: nothing would be multiplied"),
+    (DIMS + "alpha = inf", 4, "alpha = inf cannot be: it is a finite number"),
+    (DIMS + "beta = '1'", 4, "beta is a text: it takes a number such as 1"),
+    (DIMS + "dtype = 'int8'\nbeta = 0.5", 5, "beta = 0.5 cannot be with int32 sums"),
+    (DIMS + "batch = 0", 4, "batch = 0 cannot be: it is at least 1"),
+    (DIMS + "lda = 'L'", 4, "lda: 'L' uses the unknown name 'L': known are M, N, K"),
+    (DIMS + "reference = 'gemm_relu'", 4, "reference = 'gemm_relu' is not a Python file and a"),
     (DIMS + "deterministic = 1", 4, "deterministic is an integer: it takes true or false"),
     (DIMS + "name = 'a b'", 4, "'a b' cannot name a kernel"),
     (DIMS + "name = ''", 4, "name is the empty text ''"),
@@ -432,7 +461,8 @@ CODE_MISTAKES = [
         DIMS,
         "__global__ void mm(float* C, float* A, float* B, int wA, int N) {}",
         5,
-        "parameter 'wA' of mm is none of A, B, C, M, N, K, alpha, beta, lda, ldb, ldc: say what "
+        "parameter 'wA' of mm is none of A, B, C, M, N, K, alpha, beta, lda, ldb, ldc, batch, "
+        "strideA, strideB, strideC: say what "
         'each parameter gets with args = ["C", "A", "B", "?", "N"]',
     ),
     (DIMS, "__global__ void mm(float* C,\n float*) {}", 6, "parameter 2 of mm is none of"),
@@ -564,9 +594,7 @@ def test_the_documentation_has_every_key_once() -> None:
     assert re.findall(r"^\| `(\w+)` \|", DOC, re.MULTILINE) == list(KEYS)
     rows = re.findall(r"^\| `(\w+)` \|.*\| `([^`]+)` \|$", DOC, re.MULTILINE)
     assert [next(iter(tomllib.loads(example))) for _, example in rows] == list(KEYS)
-    (sentence,) = re.findall(
-        r"The keywords are\n(.*?)\nThe function itself", PYTHON_DOC, re.DOTALL
-    )
+    (sentence,) = re.findall(r"The keywords are\n(.*?)\nThe function itself", PYTHON_DOC, re.DOTALL)
     words = set(re.findall(r"`(\w+)`", sentence)) - {"False", "None"}
     assert words == set(PYTHON_KEYS)
 

@@ -92,9 +92,11 @@ class Buffer(Protocol):
 
 @dataclass(frozen=True)
 class Matrix:
-    """A row-major matrix inside a buffer: ``offset`` in bytes, ``ld`` in elements.
+    """A matrix inside a buffer: ``rows`` runs of ``columns`` adjacent elements, ``ld`` apart.
 
-    A CUDA program receives its address, a Python program an array (NumPy on the host).
+    ``offset`` is in bytes, ``ld`` and ``stride`` in elements: the distance between the first of
+    ``batch`` matrices and the next. A CUDA program receives its address, a Python program an array
+    (NumPy on the host), transposed where the runs are columns (``by_columns``).
     """
 
     buffer: Buffer
@@ -103,6 +105,24 @@ class Matrix:
     columns: int
     ld: int
     dtype: str
+    batch: int = 1
+    stride: int = 0
+    by_columns: bool = False
+
+    @property
+    def view(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Shape and strides, in elements, of the array that a Python program receives."""
+        shape, strides = (self.rows, self.columns), (self.ld, 1)
+        if self.by_columns:
+            shape, strides = shape[::-1], strides[::-1]
+        if self.batch == 1:
+            return shape, strides
+        return (self.batch, *shape), (self.stride, *strides)
+
+    @property
+    def elements(self) -> int:
+        """From the first element to behind the last row's padding."""
+        return (self.batch - 1) * self.stride + self.rows * self.ld
 
 
 Argument = Matrix | int | float | None

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pytest_gemm.problem import Problem
 from pytest_gemm.record import Record
 from pytest_gemm.report.text import percent, rate, seconds
-from pytest_gemm.traffic import loads_per_element
+from pytest_gemm.traffic import loads_on
 
 WIDTH = 100
 """Most columns of a line."""
@@ -59,7 +59,7 @@ def _row(record: Record, medians: Mapping[tuple[str, Problem], float]) -> Row:
         "median": seconds(median) if median else "",
         "+-": _short(half / median, signed=False) if median else "",
         "rate": rate(work / median, unit) if median else "",
-        "loads": loads_per_element(problem.op, result.traffic),
+        "loads": loads_on(problem, result.traffic),
         "of ref": f"{reference:.0f}%" if reference else "",
         "step": f"{before / median:.2f}x" if before and median else "",
         "change": _short(change) if change is not None else "",

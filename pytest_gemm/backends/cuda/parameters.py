@@ -96,8 +96,8 @@ class Signature:
         if not any(self._is_narrow(index) for index in range(len(arguments))):
             return
         for argument in arguments:
-            if isinstance(argument, Matrix) and argument.rows * argument.ld >= INDEXABLE:
-                elements = argument.rows * argument.ld
+            if isinstance(argument, Matrix) and argument.elements >= INDEXABLE:
+                elements = argument.elements
                 raise CompileError(
                     f"{self._where} takes its sizes as 32-bit integers, and a matrix has "
                     f"{elements} elements, more than they can count: take them as size_t"

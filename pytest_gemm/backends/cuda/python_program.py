@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from pytest_gemm.backends.base import (
     Argument,
     LaunchConfig,
@@ -18,6 +16,7 @@ from pytest_gemm.backends.base import (
 from pytest_gemm.backends.cuda.api import Api
 from pytest_gemm.backends.cuda.memory import DeviceBuffer
 from pytest_gemm.backends.cuda.queue import Queue
+from pytest_gemm.bits import visible
 from pytest_gemm.errors import CompileError
 
 
@@ -63,12 +62,13 @@ class PythonExecutable:
         return self._queue.cupy_stream if argument is None else argument
 
     def _array(self, matrix: Matrix) -> Any:
-        """A view of ``rows`` x ``columns`` into the buffer: writing to it writes the matrix."""
+        """A view into the buffer: writing to it writes the matrix."""
         buffer = matrix.buffer
         assert isinstance(buffer, DeviceBuffer)
         cupy = self._api.cupy
         memory = cupy.cuda.UnownedMemory(buffer.address, buffer.nbytes, buffer)
         pointer = cupy.cuda.MemoryPointer(memory, matrix.offset)
-        dtype = np.dtype(matrix.dtype)
-        strides = (matrix.ld * dtype.itemsize, dtype.itemsize)
-        return cupy.ndarray((matrix.rows, matrix.columns), dtype, memptr=pointer, strides=strides)
+        dtype = visible(matrix.dtype)
+        shape, steps = matrix.view
+        strides = tuple(step * dtype.itemsize for step in steps)
+        return cupy.ndarray(shape, dtype, memptr=pointer, strides=strides)

@@ -62,6 +62,8 @@ class _Matrix(ctypes.Structure):
         ("rows", ctypes.c_uint64),
         ("row_bytes", ctypes.c_uint64),
         ("ld_bytes", ctypes.c_uint64),
+        ("batch", ctypes.c_uint64),
+        ("stride_bytes", ctypes.c_uint64),
         ("counters", _Counters),
     ]
 
@@ -185,6 +187,8 @@ def _extents(matrices: Sequence[tuple[int, Matrix]]) -> list[_Matrix]:
                 matrix.rows,
                 matrix.columns * item,
                 matrix.ld * item,
+                matrix.batch,
+                matrix.stride * item,
             )
         )
     return extents

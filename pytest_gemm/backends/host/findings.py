@@ -170,15 +170,25 @@ class FindingReader:
         number, matrix = self._matrices[raw.region]
         name = self._names.get(number) or f"argument {number}"
         item = ITEMSIZE[matrix.dtype]
-        row, byte = divmod(raw.offset, matrix.ld * item)
+        index, inner = (
+            divmod(raw.offset, matrix.stride * item) if matrix.batch > 1 else (0, raw.offset)
+        )
+        row, byte = divmod(inner, matrix.ld * item)
         column = byte // item
-        used = ((matrix.rows - 1) * matrix.ld + matrix.columns) * item
-        shape = f"which has {matrix.rows} x {matrix.columns} elements"
+        used = (matrix.elements - matrix.ld + matrix.columns) * item
+        sides = [matrix.rows, matrix.columns]
+        place = [row, column]
+        if matrix.by_columns:
+            sides, place = sides[::-1], place[::-1]
+        if matrix.batch > 1:
+            sides, place = [matrix.batch, *sides], [index, *place]
+        shape = f"which has {' x '.join(map(str, sides))} elements"
+        at = f"{name}{place}"
         if 0 <= raw.offset < used:
-            outside = f"{name}[{row}, {column}], {shape}"
+            outside = f"{at}, {shape}"
         else:
             outside = f"{_distance(raw.offset, used)} of {name}, {shape}"
-        return _Target(f"{name}[{row}, {column}]", outside, number, row, column)
+        return _Target(at, outside, number, *place[-2:])
 
 
 def _joined(first: Finding, second: Finding) -> Finding:

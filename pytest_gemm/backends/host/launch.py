@@ -12,8 +12,8 @@ from typing import Any
 from pytest_gemm.backends.base import Argument, LaunchConfig, Matrix
 from pytest_gemm.backends.host.faults import KINDS, Report, kernel_fault
 from pytest_gemm.backends.host.memory import HostBuffer
+from pytest_gemm.dtypes import TYPES, ElementType
 from pytest_gemm.errors import BackendError, CompileError
-from pytest_gemm.problem import ITEMSIZE
 
 MAX_THREADS = 1024
 MAX_SHARED = 227 * 1024
@@ -198,13 +198,21 @@ def _pack(parameter: _Parameter, argument: Argument, where: str) -> Any:
 def _pack_matrix(parameter: _Parameter, matrix: Matrix, where: str) -> Any:
     if parameter.kind != b"p":
         raise CompileError(f"{where} is {_type_name(parameter)}, not a pointer to a matrix")
-    pointee = parameter.pointee_kind.decode()
-    fits = pointee == "f" and parameter.pointee_size == ITEMSIZE[matrix.dtype]
-    if pointee not in "sv" and not fits:  # structs are vectors such as float4
+    pointee, size = parameter.pointee_kind.decode(), parameter.pointee_size
+    if not _points_to(pointee, size, TYPES[matrix.dtype]):
         raise CompileError(f"{where} is {_type_name(parameter)}, not a pointer to {matrix.dtype}")
     buffer = matrix.buffer
     assert isinstance(buffer, HostBuffer)
     return ctypes.c_void_p(buffer.address + matrix.offset)
+
+
+def _points_to(pointee: str, size: int, kind: ElementType) -> bool:
+    """Whether a pointer is one to such elements, or to several at once: structs and packed ints."""
+    if pointee in "sv":
+        return pointee == "v" or size >= kind.itemsize
+    if kind.is_integer:
+        return pointee == "i" and size in (kind.itemsize, 4)
+    return pointee == "f" and size == kind.itemsize
 
 
 def _pack_integer(parameter: _Parameter, value: int, where: str) -> Any:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from pytest_gemm.backends.base import Argument, Matrix, PythonProgram, exception_fault, name_of
 from pytest_gemm.backends.host.memory import HostBuffer
+from pytest_gemm.bits import visible
 from pytest_gemm.errors import CompileError
 
 _calls: Iterator[int] = iter(())
@@ -66,11 +67,11 @@ class PythonExecutable:
 
 
 def _array(matrix: Matrix) -> npt.NDArray[Any]:
-    """A view of ``rows`` x ``columns`` into the buffer: writing to it writes the matrix."""
+    """A view into the buffer: writing to it writes the matrix."""
     assert isinstance(matrix.buffer, HostBuffer)
-    dtype = np.dtype(matrix.dtype)
-    strides = (matrix.ld * dtype.itemsize, dtype.itemsize)
-    shape = (matrix.rows, matrix.columns)
+    dtype = visible(matrix.dtype)
+    shape, steps = matrix.view
+    strides = tuple(step * dtype.itemsize for step in steps)
     return np.ndarray(shape, dtype, matrix.buffer.bytes.data, matrix.offset, strides)
 
 

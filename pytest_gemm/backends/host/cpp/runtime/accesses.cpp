@@ -50,7 +50,8 @@ struct Region {
     std::size_t span;
     std::uintptr_t data;  // what may be accessed
     std::size_t bytes;
-    std::size_t row_bytes, ld_bytes;  // of a matrix with gaps between its rows
+    // Of matrices with gaps between them or between their rows.
+    std::size_t row_bytes, ld_bytes, matrix_bytes, stride_bytes;
     Cell* cells;
     std::size_t cell_bytes;  // that the cells take
     unsigned shift;          // each cell stands for 1 << shift bytes
@@ -59,6 +60,11 @@ struct Region {
     const SharedVariable* variable;
     Counters* counters;
 };
+
+bool is_in_gap(const Region& region, std::size_t offset, std::size_t size) {
+    const std::size_t inner = offset % region.stride_bytes;
+    return inner + size > region.matrix_bytes || inner % region.ld_bytes + size > region.row_bytes;
+}
 
 constexpr std::uint32_t max_regions = 256;
 Region regions[max_regions];
@@ -478,7 +484,7 @@ template <Access what>
     const std::size_t offset = address - region.data;
     if (offset >= region.bytes || size > region.bytes - offset) [[unlikely]]
         return report_access(FindingKind::out_of_bounds, region, address, size, is_write, pc);
-    if (region.has_gaps && offset % region.ld_bytes + size > region.row_bytes) [[unlikely]]
+    if (region.has_gaps && is_in_gap(region, offset, size)) [[unlikely]]
         return report_access(FindingKind::out_of_bounds, region, address, size, is_write, pc);
     if (what == Access::atomic && region.is_shared &&
         region.cells[offset >> region.shift].write < block_begin) [[unlikely]]
@@ -632,13 +638,17 @@ bool check_begin(const Kernel& kernel, CheckRequest& check_request) {
     for (std::uint32_t i = 0; i < request->matrix_count; ++i) {
         CheckedMatrix& m = request->matrices[i];
         const std::size_t used = m.rows ? (m.rows - 1) * m.ld_bytes + m.row_bytes : 0;
-        has_memory &= add_tracked(m.span_begin, m.span_end, m.begin, used, std::int32_t(i),
+        const std::size_t all = (m.batch - 1) * m.stride_bytes + used;
+        has_memory &= add_tracked(m.span_begin, m.span_end, m.begin, all, std::int32_t(i),
                                   m.counters, false);
         if (!has_memory) break;
         Region& region = regions[region_count - 1];
-        region.row_bytes = m.row_bytes;
-        region.ld_bytes = m.ld_bytes;
-        region.has_gaps = m.row_bytes < m.ld_bytes;
+        const bool is_dense = m.row_bytes == m.ld_bytes;
+        region.row_bytes = is_dense ? used : m.row_bytes;
+        region.ld_bytes = is_dense ? used : m.ld_bytes;
+        region.matrix_bytes = used;
+        region.stride_bytes = m.batch > 1 ? m.stride_bytes : used;
+        region.has_gaps = !is_dense || used < region.stride_bytes;
     }
 
     Dl_info of_kernel = {}, of_runtime = {};

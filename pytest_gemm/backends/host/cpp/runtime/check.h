@@ -17,11 +17,11 @@ struct Counters {
     std::uint64_t loads, load_bytes, stores, store_bytes, atomics, atomic_bytes;
 };
 
-// A matrix that the kernel was given. `span_*` is the memory around it in which a stray access
-// is still blamed on it. Read and written by Python: see check_runtime.py.
+// A matrix that the kernel was given, or a batch of them. `span_*` is the memory around it in which
+// a stray access is still blamed on it. Read and written by Python: see check_runtime.py.
 struct CheckedMatrix {
     std::uint64_t span_begin, span_end, begin;
-    std::uint64_t rows, row_bytes, ld_bytes;
+    std::uint64_t rows, row_bytes, ld_bytes, batch, stride_bytes;
     Counters counters;
 };
 
