@@ -15,7 +15,6 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import chdir
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,20 +23,20 @@ from typing import Any
 
 from pytest_gemm.backends import open_backend
 from pytest_gemm.backends.base import Backend
-from pytest_gemm.case import Case
-from pytest_gemm.collection import Collector
+from pytest_gemm.case import Case, Settings
+from pytest_gemm.collection import DEFAULT_SIZES
 from pytest_gemm.kernelspec import Kernel
 from pytest_gemm.launching import Launcher, program_of, workspaces
 from pytest_gemm.matrices import operands
-from pytest_gemm.options import project_options
 from pytest_gemm.pipeline import TIMED_RECIPE
 from pytest_gemm.problem import DIMENSIONS, Problem
+from pytest_gemm.registry import load_registry
 
 PLACES, PAIRS = 4, 12
 WARM_UP, SAMPLE = 0.05, {"cuda": 1e-3, "host": 2e-3}
 """Seconds."""
 
-TRIES, NEAR, FARTHEST = 3, 0.15, 8.0
+TRIES, NEAR, FARTHEST = 4, 0.15, 8.0
 """Steps are changed so often, until the slowdown is that near its level, by that factor at most."""
 
 
@@ -94,7 +93,7 @@ REGISTER_BLOCKED = Plant(
 CHAIN = Plant(
     "    if (i < (size_t)M * N)\n        C[i] = A[i] + B[i];",
     """\
-    float spare = i < (size_t)M * N ? A[i] : 0.0f;
+    float spare = threadIdx.x;
     for (int r = 0; r < extra; ++r)
         spare = 0.5f * spare + 0.25f;
     if (spare == 1.0e30f)
@@ -102,8 +101,8 @@ CHAIN = Plant(
 """,
     lambda problem: 400,
 )
-"""For a GPU, which has time for all threads' arithmetic while it waits for memory: a chain of
-dependent steps, after the first read."""
+"""For a GPU: a chain of dependent steps before the first read, as there is time for all threads'
+arithmetic while memory is waited for."""
 
 BLOCKS = Plant(
     CHAIN.before,
@@ -144,10 +143,18 @@ def _is(problem: Problem) -> str:
     return " && ".join(f"{name} == {problem.sizes[name]}" for name in DIMENSIONS[problem.op])
 
 
-def changed(steps: int, found: float, level: float, most: float) -> int:
-    """How many steps to try next where so many gave a slowdown of ``found``."""
-    factor = level / max(found, level / FARTHEST)
-    return max(1, round(min(most, steps * max(factor, 1 / FARTHEST))))
+Point = tuple[int, float]
+"""Steps, and the slowdown that they gave."""
+
+
+def next_steps(before: Point, last: Point, level: float, most: float) -> int:
+    """How many steps to try after these, for a slowdown of ``level``: on the line through both."""
+    (n0, found0), (n, found) = before, last
+    if (found - found0) * (n - n0) > 0:
+        wanted = n + (level - found) * (n - n0) / (found - found0)
+    else:
+        wanted = n * level / max(found, level / FARTHEST)
+    return max(1, round(min(most, FARTHEST * n, max(n / FARTHEST, wanted))))
 
 
 class Bench:
@@ -171,15 +178,16 @@ class Bench:
             )
             for name, case in self._cases.items()
         }
+        points: dict[str, list[Point]] = {name: [(0, 0.0)] for name in steps}
         best: dict[str, tuple[float, int, list[float]]] = {}
         for _ in range(tries):
             far = {name: n for name, n in steps.items() if name not in best or best[name][0] > NEAR}
             for name, logs in self.measure(far).items():
-                found = math.expm1(median(logs))
-                off = abs(found / level - 1)
+                points[name].append((steps[name], math.expm1(median(logs))))
+                off = abs(points[name][-1][1] / level - 1)
                 if name not in best or off < best[name][0]:
                     best[name] = off, steps[name], logs
-                steps[name] = changed(steps[name], found, level, self._most(self._cases[name]))
+                steps[name] = next_steps(*points[name][-2:], level, self._most(self._cases[name]))
         return (
             {name: n for name, (_, n, _) in best.items()},
             {name: logs for name, (*_, logs) in best.items()},
@@ -247,9 +255,14 @@ def _log_ratio(turns: Sequence[Callable[[int], float]], launches: int, number: i
 
 
 def project_cases(project: Path, device: str) -> dict[str, Case]:
-    """The timed cases of the project in a folder, by id."""
-    with chdir(project):
-        return Collector(project_options([f"--gemm-device={device}", "--gemm-bench"])).project.cases
+    """The timed cases of the kernels in a project's folder, by id."""
+    kernels = load_registry([project / "kernels"], project).kernels(device)
+    cases = [
+        Case(kernel, Problem.parse(size, kernel.op), Settings(timed=True))
+        for kernel in kernels
+        for size in kernel.sizes(device) or DEFAULT_SIZES[device]
+    ]
+    return {case.id: case for case in cases}
 
 
 def main() -> None:

@@ -56,7 +56,6 @@ import plants  # noqa: E402
 from pytest_gemm.backends.choice import choose_backend  # noqa: E402
 from pytest_gemm.calibrating import padded  # noqa: E402
 from pytest_gemm.case import Case  # noqa: E402
-from pytest_gemm.collection import Collector  # noqa: E402
 from pytest_gemm.duet import USUAL, worker_ratio  # noqa: E402
 from pytest_gemm.errors import BackendError  # noqa: E402
 from pytest_gemm.executor import open_executor  # noqa: E402
@@ -342,7 +341,7 @@ class Proof:
         round_ = replace(USUAL, workers=self.options.workers)
         with chdir(self.project.root), ExitStack() as stack:
             options = project_options([f"--gemm-device={self.device}", "--gemm-bench"])
-            cases = _duet_cases(Collector(options).project.cases.values(), self.device)
+            cases = _duet_cases(self.project.cases.values(), self.device)
             executor = open_executor(options, choose_backend(options.device), print, shared=False)
             stack.callback(executor.close)
             (device,) = executor.devices()
