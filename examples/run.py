@@ -23,6 +23,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -44,6 +45,9 @@ NEEDS = {
     "wrong_stream": ("cuda", ("cupy", "torch", "numba")),
 }
 """Where an example runs, and the modules that it imports beside NumPy."""
+
+CUPY = ("cupy-cuda12x", "cupy-cuda13x")
+PACKAGES = ("numpy", "nanobind", *CUPY, "torch", "triton", "numba", "numba-cuda")
 
 FAULT = "wrong_stream"
 """The example that must fail, each of its kernels with a sentence on the given stream."""
@@ -198,13 +202,23 @@ def main() -> int:
 def write(folder: Path, stem: str, runs: Sequence[Run]) -> None:
     """Write what is known so far."""
     folder.mkdir(parents=True, exist_ok=True)
-    about = {"python": platform.python_version(), "runs": [asdict(one) for one in runs]}
+    about = {"versions": versions(), "runs": [asdict(one) for one in runs]}
     (folder / f"{stem}.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
     texts = (
         f"##### {one.name}: {'ok' if one.ok else 'FAIL'}, {one.seconds:.1f} s\n\n{one.output}\n"
         for one in runs
     )
-    (folder / f"{stem}.txt").write_text("".join(texts), encoding="utf-8")
+    first = ", ".join(f"{name} {version}" for name, version in versions().items())
+    (folder / f"{stem}.txt").write_text("".join((first, "\n\n", *texts)), encoding="utf-8")
+
+
+def versions() -> dict[str, str]:
+    """What is installed of the packages that the examples use."""
+    found = {"Python": platform.python_version()}
+    for name in PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
 
 
 if __name__ == "__main__":
