@@ -21,6 +21,7 @@ from pytest_gemm.options import Options
 from pytest_gemm.record import Record
 from pytest_gemm.report.terminal import table
 from pytest_gemm.report.verdict import sentence
+from pytest_gemm.static.gate import remarks
 
 REPORT_FORMAT = 1
 UPDATE = "pytest --gemm-bench --gemm-baseline=update"
@@ -58,14 +59,15 @@ def close(
         notes.append(f"interrupted: these {len(records)} results are partial; nothing is stored")
     elif options.baseline == "update":
         faults += _store(options, records, notes)
-    missing = list(_vanished(options, records, cases))
+    timed = [record for record in records if record.case.settings.timed]
+    missing = list(_vanished(options, timed, cases))
     if options.bench:
         missing += [f"ungated: {name} was skipped or did not call check()" for name in unchecked]
     (faults if options.baseline == "strict" else notes).extend(missing)
     if options.report is not None:
         faults += _write_report(options, records, missing, interrupted, notes)
-    timed = [record for record in records if record.case.settings.timed]
-    lines = [*_table_lines(timed), *_remarks(timed), *notes, *(f"ERROR: {f}" for f in faults)]
+    told = [*_table_lines(timed), *_remarks(timed), *remarks(records), *notes]
+    lines = [*told, *(f"ERROR: {f}" for f in faults)]
     device = records[0].result.device if records else {}
     title = f"gemm: {device['description']}" if device else "gemm"
     return Closing(title, tuple(lines), bool(faults))
@@ -114,7 +116,7 @@ def _store(options: Options, records: Sequence[Record], notes: list[str]) -> lis
             continue
         for fact in facts_of(record.case, record.result):
             store.update_exact(fact)
-        if record.gate == "stored":
+        if record.gate == "stored" and record.case.settings.timed:
             kernel = record.case.kernel
             suffix = ".py" if kernel.is_python else ".cu"
             session = session_of(record.case, record.result, now, commit)

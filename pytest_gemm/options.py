@@ -103,6 +103,7 @@ INI_KEYS: tuple[tuple[str, str, Any, str], ...] = (
     ("gemm_launch_timeout", "string", "20", "most seconds of one kernel launch"),
     ("gemm_case_timeout", "string", "300", "most seconds of one case, compilation included"),
     ("gemm_busy", "string", "wait", "where another run has the device: wait, or stop"),
+    ("gemm_architectures", "args", [], "GPUs to compile for with --gemm-check=full: sm_80 sm_90"),
     ("gemm_in_process", "bool", False, "run kernels in pytest's own process, for a debugger"),
 )
 
@@ -151,6 +152,7 @@ class Options:
         self.case_timeout = _number("gemm_case_timeout", ini("gemm_case_timeout"), 0.01)
         self.wait: bool = _one_of("gemm_busy", ini("gemm_busy"), ("wait", "stop")) == "wait"
         self.in_process: bool = ini("gemm_in_process")
+        self.architectures = tuple(map(_architecture, dict.fromkeys(ini("gemm_architectures"))))
         self.against: str | None = option("gemm_against")
         # Of git, where that is what kernels are measured against.
         self.revision: Revision | None = None if self.against is None else _revision(self)
@@ -226,6 +228,17 @@ def _number(name: str, text: str, least: float, *, whole: bool = False) -> float
         kind = "a whole number" if whole else "a number"
         raise pytest.UsageError(f"{name} = {text!r} is not {kind} of at least {least:g}")
     return value
+
+
+def _architecture(text: str) -> str:
+    from pytest_gemm.errors import ConfigError
+    from pytest_gemm.static.occupancy import capability
+
+    try:
+        capability(text)
+    except ConfigError as error:
+        raise pytest.UsageError(f"gemm_architectures: {error}") from None
+    return text
 
 
 def _size(text: str) -> str:

@@ -22,7 +22,9 @@ RECORD = pytest.StashKey[dict[str, Any]]()
 CASES = "gemm_cases"
 """What a node of xdist is told of at its end."""
 
-GATE_WORDS = frozenset({"new", "stored", "faster", "withheld", "inconclusive", "ungated"})
+GATE_WORDS = frozenset(
+    {"new", "stored", "faster", "changed", "withheld", "inconclusive", "ungated"}
+)
 """What the gate says of an item other than "same" and "slower": counted in the last line."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
 
 from pytest_gemm.backends import open_watcher
 from pytest_gemm.backends.base import Backend
@@ -11,11 +12,13 @@ from pytest_gemm.case import Case, Settings
 from pytest_gemm.checking import Checked, Checker
 from pytest_gemm.dueling import Part, Times, duet_times
 from pytest_gemm.duet import Round
-from pytest_gemm.errors import BackendError
+from pytest_gemm.errors import BackendError, GemmError
 from pytest_gemm.pipeline import run_case
 from pytest_gemm.references import References
 from pytest_gemm.result import Result
 from pytest_gemm.reuse import Reuse
+from pytest_gemm.static.inspection import Inspector
+from pytest_gemm.static.toolchain import find_toolchain
 
 
 class Runner:
@@ -37,6 +40,8 @@ class Runner:
         The part of the reference's rate is among the counters. Raises BackendError where the
         device cannot be used at all.
         """
+        if case.settings.architecture:
+            return self._inspected(case)
         checked = self._check(case)
         if checked.failure:
             return Result("failed", checked.failure).on(self.backend.device)
@@ -50,6 +55,22 @@ class Runner:
     def duet(self, old: Part, new: Part, round_: Round, worker: int) -> Times:
         """``dueling.duet_times`` here. Raises BackendError."""
         return duet_times(old, new, self.backend, round_, worker=worker, reuse=self._reuse)
+
+    def _inspected(self, case: Case) -> Result:
+        """What the machine code says, its facts as counters; skipped where nothing compiles."""
+        device = self.backend.device
+        try:
+            code = self._inspector.inspect(case.kernel, case.settings.architecture)
+        except BackendError as error:
+            return Result("skipped", f"{case.title}: {error}").on(device)
+        except GemmError as error:
+            return Result("failed", f"{case.title}: {error}").on(device)
+        found = Result("passed", digest=code.digest, counters=code.facts).on(device)
+        return replace(found, environment={"toolchain": code.toolchain})
+
+    @cached_property
+    def _inspector(self) -> Inspector:
+        return Inspector(find_toolchain())
 
     def _check(self, case: Case) -> Checked:
         if case.settings.check == "off" or case.kernel.is_python:

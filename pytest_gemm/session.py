@@ -22,6 +22,7 @@ from pytest_gemm.options import BASELINE, Options
 from pytest_gemm.record import Record
 from pytest_gemm.report.verdict import explain
 from pytest_gemm.result import Result
+from pytest_gemm.static.gate import held_against_stored, since_stored
 from pytest_gemm.tolerance import Tolerance
 from pytest_gemm.verdict import Verdict
 
@@ -59,7 +60,7 @@ class GemmSession:
             tolerance,
             self._opponents,
             forced=options.against == BASELINE,
-            cases=lambda: len(project().cases),
+            cases=lambda: sum(case.settings.timed for case in project().cases.values()),
         )
         self._progress = progress
 
@@ -94,6 +95,9 @@ class GemmSession:
         if revision := self.options.revision:
             now = "the working tree, with uncommitted changes," if revision.is_dirty else "this"
             lines.append(f"gemm: {now} is measured against {revision}")
+        if self.options.architectures and self.options.check != "full":
+            names = ", ".join(self.options.architectures)
+            lines.append(f"gemm: machine code for {names} is inspected with --gemm-check=full only")
         return [*lines, f"gemm: {self.choice.hint}"] if self.choice.hint else lines
 
     def expect(self, cases: Sequence[tuple[Case, Function | None]]) -> None:
@@ -129,6 +133,9 @@ class GemmSession:
             raise
         except GemmError as error:
             return Record(case, Result("failed", str(error)), "failed", message=str(error))
+        if case.settings.architecture:
+            mode, accept = self.options.baseline, self._accept(target)
+            return held_against_stored(case, result, self.store, mode=mode, accept=accept)
         if result.outcome != "passed":
             return self._unfinished(case, result)
         record = self._held_against_stored(case, function, result, target)
@@ -171,6 +178,8 @@ class GemmSession:
         if verdict and verdict.fails(strict=mode == "strict"):
             commands = self._repeat(target), self._accept(target)
             messages.append(explain(case, result, verdict, *commands))
+            if verdict.fails() and not verdict.against:
+                messages += filter(None, [since_stored(case, result, self.store)])
         message = "\n".join(messages)
         gate = verdict.outcome if verdict else ""
         return Record(case, result, _outcome(message), gate, message, verdict)
@@ -193,6 +202,7 @@ class GemmSession:
         words = ["pytest", *["--gemm-bench"] * options.bench]
         words += [f"--gemm-size={size}" for size in options.sizes]
         words += ["--gemm-cache=cold"] * options.cold
+        words += ["--gemm-check=full"] * (options.check == "full")
         words += [f"--gemm-margin={100 * m:g}" for m in (options.margin,) if m is not None]
         return shlex.join([*words, target, *filter(None, [instead or against])])
 

@@ -27,7 +27,7 @@ ORDER = [
     *("apart", "function", "workers.turns", "workers.output", "workers.state"),
     *("workers.serve", "workers.worker", "workers.pool", "workers"),
     *("executor", "exact", "revival", "against", "judging"),
-    *("record", "limiting", "collection", "calibrating"),
+    *("record", "static.gate", "limiting", "collection", "calibrating"),
     *("report", "session", "closing", "studies", "doctor", "cli"),
     *("publish", "recorder", "shared", "fixture", "plugin"),
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -13,9 +15,9 @@ from pytest_gemm.errors import BackendError, SpecError
 from pytest_gemm.kernelspec import Kernel
 from pytest_gemm.static.assembler import resources
 from pytest_gemm.static.occupancy import capability, occupancy
+from pytest_gemm.static.problems import unlike_problems
 from pytest_gemm.static.sass import Code, Instruction, assembler_version, innermost, read_code
 from pytest_gemm.static.toolchain import Toolchain
-from pytest_gemm.traffic import COUNTED
 
 MULTIPLY_ADDS = (
     *("DFMA", "DMMA", "FFMA", "FFMA2", "HFMA2", "HGMMA", "HMMA", "IGMMA", "IMMA"),
@@ -47,7 +49,11 @@ on. An opcode that does not occur is left out.
 
 @dataclass(frozen=True)
 class MachineCode:
-    """What was found: the facts, a digest of all instructions, and the toolchain that made them."""
+    """What was found: the facts, the toolchain that made them, and a digest.
+
+    The toolchain is ``nvrtc 13.5.37`` with flags. The digest is of the facts and of all
+    instructions: equal for equal code with an equal launch.
+    """
 
     facts: Facts
     digest: str
@@ -77,7 +83,10 @@ class Inspector:
             program = CudaProgram(*kernel.program_fields)
             self._known[key] = self._inspect(program, architecture)
         code = self._known[key]
-        return replace(code, facts={**code.facts, **_launched(kernel, code.facts, architecture)})
+        facts = {**code.facts, **_launched(kernel, code.facts, architecture)}
+        text = json.dumps([code.digest, facts], sort_keys=True)
+        digest = f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+        return replace(code, facts=facts, digest=digest)
 
     def _inspect(self, program: CudaProgram, architecture: str) -> MachineCode:
         compiler = self._compiler(architecture)
@@ -86,7 +95,8 @@ class Inspector:
         disassembly = self._toolchain.disassembled(image.code)
         code = read_code(disassembly, image.entry)
         version = assembler_version(disassembly) or compiler.version
-        made_by = f"nvrtc {version} flags {compiler.flags_hash}"
+        flags = [flag for flag in compiler.flags if not flag.startswith("--gpu-architecture")]
+        made_by = " ".join(("nvrtc", version, *flags))
         return MachineCode(asdict(needed) | _mix(code), code.digest, made_by)
 
     def _compiler(self, architecture: str) -> Compiler:
@@ -102,11 +112,9 @@ class Inspector:
 
 
 def _launched(kernel: Kernel, facts: Facts, architecture: str) -> Facts:
-    """What the launch adds, where it is the same on two unlike problems."""
-    small = COUNTED[kernel.op]
-    large = replace(small, M=8 * small.M, N=8 * small.N, K=8 * small.K)
+    """What the launch adds, where it does not depend on the problem."""
     try:
-        launches = [kernel.launch(problem) for problem in (small, large)]
+        launches = [kernel.launch(problem) for problem in unlike_problems(kernel)]
     except SpecError:  # no GPU could launch it there
         return {}
     sizes = {(prod(launch.block), launch.shared_mem) for launch in launches}

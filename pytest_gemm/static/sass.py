@@ -64,7 +64,7 @@ class Code:
     def digest(self) -> str:
         """The same for the same instructions in the same order."""
         text = "\n".join(f"{i.conditional} {i.opcode} {i.operands}" for i in self.instructions)
-        return f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+        return hashlib.sha256(text.encode()).hexdigest()
 
     def loops(self) -> list[frozenset[int]]:
         """The indices of each loop's instructions, by where it begins; inner ones by themselves."""

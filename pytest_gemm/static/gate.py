@@ -1,0 +1,121 @@
+"""Machine code held against what is stored: a fact for each kernel, architecture and toolchain."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from pytest_gemm.baselines import BaselineStore, Fact, source_hash
+from pytest_gemm.case import Case
+from pytest_gemm.errors import BaselineError, GemmError
+from pytest_gemm.exact import facts_of
+from pytest_gemm.record import Record
+from pytest_gemm.result import Result
+from pytest_gemm.revival import stored_kernel
+from pytest_gemm.static.inspection import Facts, Inspector
+from pytest_gemm.static.policy import changes, worsened
+from pytest_gemm.static.toolchain import find_toolchain
+
+STORE = "pytest --gemm-check=full --gemm-baseline=update"
+SHOWN = 6
+"""Changes that a sentence names."""
+
+
+def held_against_stored(
+    case: Case, result: Result, store: BaselineStore, *, mode: str, accept: str
+) -> Record:
+    """The record of an inspection that was made, or could not be made (``skipped``).
+
+    ``mode`` is that of ``--gemm-baseline``; ``accept`` the command that stores what is found.
+    Without a stored fact of this very toolchain the code is new, and nothing is compared: another
+    compiler makes other code of the same source. What is new, or was not inspected, or cannot be
+    compared for a file that is damaged, fails in ``strict`` mode.
+    """
+    if result.outcome == "failed":
+        return Record(case, result, "failed", message=result.message)
+    if result.outcome == "skipped":
+        outcome = "failed" if mode == "strict" else "skipped"
+        return Record(case, result, outcome, "ungated", result.message)
+    if mode == "off":
+        return Record(case, result, "passed", "ungated")
+    (fact,) = facts_of(case, result)
+    try:
+        facts = store.load_exact(case.kernel.id)
+    except BaselineError as error:
+        outcome = "failed" if mode == "strict" else "passed"
+        return Record(case, result, outcome, "withheld", f"{case.title}: {error}")
+    stored = facts.get(fact.key)
+    if stored is None:
+        note = f"{case.title}: {_why_new(fact, facts.values())}"
+        if mode == "strict":
+            return Record(case, result, "failed", "new", f"{note}; store it with: {accept}")
+        return Record(case, result, "passed", "stored" if mode == "update" else "new", note)
+    before, now = _whole(stored.counters), _whole(fact.counters)
+    moved = _shortened(changes(before, now))
+    note = f"{case.title}: {moved}" if moved else ""
+    if mode == "update":
+        return Record(case, result, "passed", "stored", note)
+    if worse := worsened(before, now):
+        text = f"{case.title}: {'; '.join(worse)}; accept with: {accept}\n  all changes: {moved}"
+        return Record(case, result, "failed", "worse", text)
+    return Record(case, result, "passed", "changed" if note else "same", note)
+
+
+def remarks(records: Sequence[Record]) -> Iterator[str]:
+    """Lines for the end of a run about what was inspected; nothing where all is as it was."""
+    inspected = [r for r in records if r.case.settings.architecture]
+    for record in inspected:
+        if record.outcome == "passed" and record.gate == "changed":
+            yield f"{record.message}; store it with: {STORE}"
+        if record.outcome == "passed" and record.gate == "withheld":
+            yield record.message
+    reasons = Counter(
+        (record.gate, record.message.removeprefix(f"{record.case.title}: "))
+        for record in inspected
+        if record.outcome != "failed"
+    )
+    for (gate, reason), count in reasons.items():
+        if gate == "new":
+            yield f"machine code: {count} new: {reason}; store with: {STORE}"
+        elif gate == "ungated" and reason:
+            yield f"machine code: {count} not inspected: {reason}"
+
+
+def since_stored(case: Case, result: Result, store: BaselineStore) -> str:
+    """What changed in the machine code since the sessions that a time is held against.
+
+    Both sources are compiled for the GPU that was timed, by one toolchain. Empty where there is
+    none to tell of: on a CPU, of Python kernels, of a program that did not change.
+    """
+    capability = result.environment.get("compute_capability")
+    if not capability or case.kernel.is_python:
+        return ""
+    architecture = f"sm_{str(capability).replace('.', '')}"
+    try:
+        reference = store.reference(result.device["name"], case.kernel.id, case.id)
+        if reference is None or reference.newest.source == source_hash(case.kernel.code):
+            return ""
+        session = reference.newest
+        old = stored_kernel(case.kernel, session.launch, store.source(session.source))
+        inspector = Inspector(find_toolchain())
+        before, now = (inspector.inspect(kernel, architecture) for kernel in (old, case.kernel))
+    except GemmError as error:
+        return f"machine code not compared: {str(error).partition(chr(10))[0]}"
+    moved = _shortened(changes(before.facts, now.facts)) or "the same counts"
+    return f"machine code for {architecture}: {moved}"
+
+
+def _why_new(fact: Fact, facts: Iterable[Fact]) -> str:
+    others = sorted({f.recipe for f in facts if f.benchmark == fact.benchmark})
+    if not others:
+        return f"nothing is stored for {fact.recipe}"
+    return f"{fact.recipe} opens a new epoch: what is stored is of {', '.join(others)}"
+
+
+def _whole(counters: Mapping[str, float]) -> Facts:
+    return {name: int(count) for name, count in counters.items()}
+
+
+def _shortened(texts: Sequence[str]) -> str:
+    more = [f"{len(texts) - SHOWN} more"] if len(texts) > SHOWN else []
+    return "; ".join([*texts[:SHOWN], *more])
