@@ -182,6 +182,8 @@ def main() -> int:
     given = parser.parse_args()
 
     names = selected(given.device, given.names)
+    if given.against and not given.names:
+        names = [name for name in names if name != FAULT]
     runs: list[Run] = []
     for name in names:
         try:

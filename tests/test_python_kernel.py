@@ -1,17 +1,23 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from textwrap import dedent
 from typing import Any
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 
 import pytest_gemm
+from pytest_gemm.backends.base import LaunchConfig, Matrix, PythonProgram
+from pytest_gemm.backends.host import HostBackend
+from pytest_gemm.binding import bindable
 from pytest_gemm.errors import SpecError
-from pytest_gemm.kernelspec import Kernel, KernelSpec
+from pytest_gemm.kernelspec import STREAM, Kernel, KernelSpec
 from pytest_gemm.limits import Limits
 from pytest_gemm.problem import Problem
 from pytest_gemm.python_kernel import declared as attached
@@ -127,6 +133,27 @@ def test_the_hash_is_of_the_function_not_of_its_declaration() -> None:
     def decorated(A: object, C: object) -> None: ...
 
     assert declared(decorated).source.lstrip().startswith("def decorated")
+
+
+def test_the_docs_name_all_that_a_function_is_given() -> None:
+    text = (Path(__file__).parent.parent / "docs" / "python-kernels.md").read_text("utf-8")
+    table = text.partition("| parameter |")[2].partition("\n\n")[0]
+    named = re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)))
+    assert sorted(named) == sorted((*bindable("gemm"), STREAM))
+
+
+def test_on_a_cpu_it_is_given_numpy_arrays_and_no_stream() -> None:
+    given: list[Any] = []
+
+    def kernel(C: Any, stream: Any, M: Any) -> None:
+        given.append((type(C), C.shape, C.strides, stream, M))
+
+    backend = HostBackend()
+    buffer = backend.allocate(4 * 24)
+    executable = backend.compile(PythonProgram(kernel, ("C", "stream", "M")))
+    matrix = Matrix(buffer, 0, 3, 5, 8, "float32")
+    backend.time(executable, LaunchConfig((1, 1, 1), (1, 1, 1)), [matrix, None, 3])
+    assert given == [(np.ndarray, (3, 5), (32, 4), None, 3)]
 
 
 def plain(A: object, B: object, C: object) -> None: ...
