@@ -13,10 +13,11 @@ from statistics import median
 
 import numpy as np
 
-from pytest_gemm.backends.base import Backend, Buffer, Bytes, LaunchConfig
+from pytest_gemm.backends.base import Backend, Buffer, Bytes, LaunchConfig, Trip
 from pytest_gemm.device import Workspace
 from pytest_gemm.launching import Launcher, arguments_of
 from pytest_gemm.matrices import Operands
+from pytest_gemm.stats import summarize
 
 REPEATS = 5
 """Each figure is the median of so many."""
@@ -68,10 +69,11 @@ def measure(
 
 
 def trips(launcher: Launcher, workspace: Workspace, data: Operands) -> dict[str, float]:
-    """``pageable_upload_s``, ``pageable_download_s``, ``pageable_total_s``, and ``pinned_...``.
+    """``pageable_upload_s``, ``_launch_s``, ``_download_s`` and ``_total_s``, and ``pinned_...``.
 
-    A and B to the device, C back, both with a launch: the device's own seconds, without the
-    guards. Nothing where the device works on the host's memory.
+    A and B to the device, one launch, C back: the device's own seconds, without the guards.
+    ``_total_error`` is the standard error of the total's logarithm. Nothing where the device
+    works on the host's memory.
     """
     found: dict[str, float] = {}
     arguments = arguments_of(launcher.kernel, workspace)
@@ -89,8 +91,9 @@ def trips(launcher: Launcher, workspace: Workspace, data: Operands) -> dict[str,
                 timeout=launcher.timeout,
             )
             if taken:
-                for part in ("upload", "download", "total"):
-                    found[f"{name}_{part}_s"] = median(getattr(trip, part) for trip in taken)
+                for part, seconds in zip(Trip._fields, zip(*taken, strict=True), strict=True):
+                    found[f"{name}_{part}_s"] = median(seconds)
+                found[f"{name}_total_error"] = summarize(trip.total for trip in taken).log_error
     return found
 
 

@@ -86,8 +86,12 @@ def test_a_case_has_the_medians_of_its_trips_where_they_are_asked_for() -> None:
         for name, value in result.counters.items()
         if name.startswith(("pageable", "pinned"))
     }
+    for name in ("pageable", "pinned"):
+        assert 0 < found.pop(f"{name}_total_error") < 1
     assert found == {
         "pageable_upload_s": 6,
+        "pageable_launch_s": 1,
+        "pinned_launch_s": 1,
         "pageable_download_s": 4,
         "pageable_total_s": 11.5,
         "pinned_upload_s": 3,

@@ -5,18 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
-
-from pytest_gemm.stats import Estimate
 
 Kind = Literal["found", "none", "always"]
 
 DRAWS = 4000
 INTERVAL = (2.5, 97.5)
 """Percentiles of the draws that bound the interval."""
+
+
+class Uncertain(Protocol):
+    """A time in seconds and the standard error of its logarithm, as ``stats.Estimate`` is."""
+
+    @property
+    def median(self) -> float: ...
+
+    @property
+    def log_error(self) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -56,13 +64,16 @@ class Crossover:
 
 
 def crossover(
-    sizes: Sequence[float], baseline: Sequence[Estimate], device: Sequence[Estimate], seed: int = 0
+    sizes: Sequence[float],
+    baseline: Sequence[Uncertain],
+    device: Sequence[Uncertain],
+    seed: int = 0,
 ) -> Crossover:
     """Find the size from which on the device takes less time than the baseline.
 
     The logarithm of their ratio is taken as linear in the logarithm of the size between measured
     sizes, and the LAST change of sign counts. The interval comes from ``DRAWS`` pairs of curves
-    whose every median is moved by its own standard error (``Estimate.log_error``), so it holds what
+    whose every median is moved by its own standard error, so it holds what
     the samples of these sessions scatter by, not what another process would do. ``sizes`` ascend.
     Raises ValueError for curves of different lengths, or none.
     """
@@ -94,7 +105,7 @@ def crossover(
     )
 
 
-def _error(baseline: Estimate, device: Estimate) -> float:
+def _error(baseline: Uncertain, device: Uncertain) -> float:
     """Standard error of the logarithm of a ratio; a time of one sample is taken as it is."""
     errors = [e.log_error for e in (baseline, device)]
     return math.hypot(*(0.0 if math.isinf(error) else error for error in errors))

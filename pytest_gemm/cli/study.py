@@ -1,0 +1,182 @@
+"""``pytest-gemm study``: measures kernels against each other, against C, and over block sizes."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import time
+from collections.abc import Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_gemm.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pytest_gemm.backends.choice import Choice
+    from pytest_gemm.collection import Collection
+    from pytest_gemm.options import Options
+    from pytest_gemm.studies.document import Study
+    from pytest_gemm.studies.lab import Lab
+
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+else:
+    Commands = object
+
+NAMES = ("ladder", "cpu-vs-gpu", "block-size")
+
+LIMIT = 10.0
+
+
+def add(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "study",
+        help="measure what each change brought, from which size a GPU pays, how block sizes matter",
+        description="Measure kernels of the project around the current folder, checked and timed "
+        "as pytest --gemm-bench does, and print a report in Markdown. Nothing is judged or stored.",
+    )
+    parser.add_argument(
+        "name",
+        metavar="NAME",
+        help=f"{', '.join(NAMES)}, all, or the FILE.json of an earlier --out: print its report",
+    )
+    parser.add_argument(
+        "--device", default="auto", help="as of pytest --gemm-device; one device (default: auto)"
+    )
+    parser.add_argument(
+        "--size",
+        action="append",
+        default=[],
+        metavar="N",
+        help="N of the square matrices, instead of the study's; may be given several times. Such "
+        "cases run however long they take",
+    )
+    parser.add_argument(
+        "-k",
+        dest="words",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="only cases whose id contains TEXT; may be given several times",
+    )
+    parser.add_argument(
+        "--limit",
+        type=float,
+        default=LIMIT,
+        metavar="SECONDS",
+        help="leave out what would take longer than this for one case (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE.json", help="also write what was measured"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from pytest_gemm.studies.catalogue import report
+    from pytest_gemm.studies.document import read
+
+    if arguments.name.endswith(".json"):
+        studies = read(Path(arguments.name))
+    else:
+        studies = _measured(arguments)
+    for study in studies:
+        print("\n".join(report(study)))
+    return 1 if any(study.failures for study in studies) else 0
+
+
+def _measured(arguments: argparse.Namespace) -> list[Study]:
+    from pytest_gemm.backends.choice import choose_backend
+    from pytest_gemm.baselines.files import write_atomically
+    from pytest_gemm.studies.catalogue import carry_out
+    from pytest_gemm.studies.document import write
+
+    names = NAMES if arguments.name == "all" else (arguments.name,)
+    if not set(names) <= set(NAMES):
+        raise ConfigError(f"{arguments.name}: a study is one of {', '.join(NAMES)} or all")
+    sizes = [_size(text) for text in arguments.size]
+    out: Path | None = arguments.out
+    if out is not None and (out.suffix != ".json" or not out.absolute().parent.is_dir()):
+        raise ConfigError(f"--out={out}: name a .json file in a folder that exists")
+    options = _options(arguments.device, ())
+    choice = choose_backend(options.device)
+    if choice.gpus is None or len(choice.gpus) > 1:
+        raise ConfigError(f"--device={options.device}: a study is made on one device")
+    limit = math.inf if sizes else arguments.limit
+    studies: list[Study] = []
+    for name in names:
+        started = time.monotonic()
+        _say(f"{name}:")
+        lab = _lab(arguments, options, choice, sizes, limit)
+        try:
+            studies.append(carry_out(name, lab))
+        finally:
+            lab.close()
+        _say(f"{name}: {time.monotonic() - started:.0f} s")
+        if out is not None:
+            # After each study: a later one that fails takes nothing away.
+            write_atomically(out, write(studies).encode())
+    if out is not None:
+        _say(f"written to {out}")
+    return studies
+
+
+def _lab(
+    arguments: argparse.Namespace,
+    options: Options,
+    choice: Choice,
+    sizes: Sequence[str],
+    limit: float,
+) -> Lab:
+    from dataclasses import replace
+
+    from pytest_gemm.executor import open_executor
+    from pytest_gemm.studies.lab import Lab, Project
+
+    collect = cache(partial(_collect, arguments.device))
+    # Each case holds the device: on a CPU, both executors have the same.
+    opened = partial(open_executor, options, progress=_say, shared=True)
+    return Lab(
+        Project(lambda wanted: collect(tuple(wanted)), arguments.words),
+        choice.kind,
+        sizes,
+        lambda: opened(choice),
+        lambda: opened(replace(choice, kind="serial", gpus=(0,))),
+        _say,
+        limit,
+    )
+
+
+def _collect(device: str, sizes: tuple[str, ...]) -> Collection:
+    """The project's kernels, those in Python too that gemm_modules names. Raises ConfigError."""
+    from importlib import import_module
+
+    from pytest_gemm.collection import Collector
+
+    options = _options(device, sizes)
+    try:
+        modules = [import_module(name) for name in options.modules]
+    except ImportError as error:
+        raise ConfigError(f"gemm_modules: {error}") from None
+    project = Collector(options, modules).project
+    for mistake in project.registry.errors:
+        _say(f"left out: {mistake}")
+    return project
+
+
+def _options(device: str, sizes: Sequence[str]) -> Options:
+    from pytest_gemm.options import project_options
+
+    own = [f"--gemm-size={size}" for size in sizes]
+    return project_options([f"--gemm-device={device}", "--gemm-bench", *own])
+
+
+def _size(text: str) -> str:
+    if not text.isdecimal() or not int(text):
+        raise ConfigError(f"--size={text}: it is a whole number of at least 1, the N of N x N")
+    return str(int(text))
+
+
+def _say(line: str) -> None:
+    print(f"pytest-gemm: {line}", file=sys.stderr, flush=True)
