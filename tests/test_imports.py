@@ -28,7 +28,7 @@ ORDER = [
     *("workers.serve", "workers.worker", "workers.pool", "workers"),
     *("executor", "exact", "revival", "against", "judging"),
     *("record", "static.gate", "limiting", "collection", "calibrating"),
-    *("report", "session", "closing", "studies", "doctor", "cli"),
+    *("report", "session", "closing", "studies", "doctor", "adopt", "cli"),
     *("publish", "recorder", "shared", "fixture", "plugin"),
 ]
 """A module imports only from those named before it, or from its own package."""

@@ -1,0 +1,265 @@
+"""What is tried, the likeliest first: values of parameters, blocks, and what arguments mean."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import permutations, product
+
+from pytest_gemm.adopt.launches import LaunchCode
+from pytest_gemm.adopt.names import Scores, matrix_scores, scalar_scores, size_scores
+from pytest_gemm.adopt.signature import Signature
+from pytest_gemm.adopt.source import Source
+from pytest_gemm.errors import SpecError
+from pytest_gemm.expressions import compile_expression
+from pytest_gemm.kernelspec import BUFFERS, MAX_THREADS, SCALARS
+from pytest_gemm.problem import DIMENSIONS
+
+THREE_SIZES = ("MKN", "MNK", "KMN", "NMK", "NKM", "KNM")
+"""Orders of three sizes, the most frequent in published kernels first."""
+
+ONE_VALUE = (16, 32, 8, 64, 4)
+"""What is tried for a parameter whose name says nothing."""
+
+BLOCK_SIZES = ((64, 8, 8), (128, 8, 8), (64, 16, 4), (32, 8, 4), (128, 16, 8), (32, 32, 2))
+"""(side, depth, side per thread) of tiles that published kernels have."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Values of what is fixed when a kernel is compiled; ``launch`` is where they stand, if any."""
+
+    entry: str
+    params: tuple[tuple[str, int], ...] = ()
+    launch: LaunchCode | None = None
+
+    @property
+    def values(self) -> dict[str, int]:
+        return dict(self.params)
+
+    def with_macro(self, name: str, value: int) -> Variant:
+        return Variant(self.entry, tuple(sorted({**self.values, name: value}.items())), self.launch)
+
+
+def variants(source: Source) -> Iterator[Variant]:
+    """What the launches in the file say, then what is usual."""
+    template = source.function.template
+    plain = "" if source.is_only else source.function.name
+    if not template:
+        yield from (Variant(plain, (), launch) for launch in source.launches[:4])
+        if not source.launches:
+            yield Variant(plain)
+        return
+    names = [p.name for p in template]
+    entry = (
+        f"{source.function.name}<{', '.join('float' if n in source.types else n for n in names)}>"
+    )
+    integers = [name for name in names if name not in source.types]
+    seen = set()
+    for launch in source.launches:
+        params = _launched_params(launch, names, integers)
+        if params is not None and params not in seen:
+            seen.add(params)
+            yield Variant(entry, params, launch)
+    if not seen:
+        first = source.launches[0] if source.launches else None
+        for values in _usual(integers):
+            yield Variant(entry, tuple(sorted(values.items())), first)
+
+
+def _launched_params(
+    launch: LaunchCode, names: Sequence[str], integers: Sequence[str]
+) -> tuple[tuple[str, int], ...] | None:
+    found: dict[str, int] = {}
+    for name, tokens in zip(names, launch.template or (), strict=False):
+        if name in integers:
+            value = number_of(launch.host.text(tokens, lambda _: None), {})
+            if value is None:
+                return None
+            found[name] = value
+    return tuple(sorted(found.items())) if len(found) == len(integers) else None
+
+
+def _usual(names: Sequence[str]) -> Iterator[dict[str, int]]:
+    if len(names) < 2:
+        yield from (dict.fromkeys(names, value) for value in ONE_VALUE)
+        return
+    for side, depth, per_thread in BLOCK_SIZES:
+        yield {name: _size(name, side, depth, per_thread) for name in names}
+    yield from (dict.fromkeys(names, value) for value in ONE_VALUE[:2])
+
+
+def _size(name: str, side: int, depth: int, per_thread: int) -> int:
+    if re.match(r"t|.*per_?thread|wpt|.*wpt", name, re.IGNORECASE) and not name.lower().startswith(
+        "tile"
+    ):
+        return per_thread
+    return depth if name.lower().endswith("k") else side
+
+
+def number_of(text: str | None, values: Mapping[str, int]) -> int | None:
+    """The value of an expression, where the names in it are known."""
+    if text is None:
+        return None
+    with suppress(SpecError):
+        return int(compile_expression(text).evaluate(values))
+    return None
+
+
+def resolver(source: Source, variant: Variant) -> dict[str, str]:
+    """What names in the launch code stand for in a declaration: parameters, and arguments.
+
+    An integer argument at position i is written ``arg<i>`` until it is known what it means.
+    """
+    launch = variant.launch
+    if launch is None:
+        return {}
+    known = {name: name for name in variant.values}
+    template = source.function.template or ()
+    for parameter, tokens in zip(template, launch.template or (), strict=False):
+        texts = [launch.host.code.texts[at] for at in tokens]
+        if len(texts) == 1 and parameter.name in variant.values and not texts[0].isdecimal():
+            known[texts[0]] = parameter.name
+    for position, name in enumerate(launch.names()):
+        if name and position in source.signature.integers:
+            known.setdefault(name, f"arg{position}")
+    return known
+
+
+def launch_texts(source: Source, variant: Variant, tokens: Iterable[range]) -> list[str | None]:
+    """Expressions of the launch code as those of a declaration."""
+    known = resolver(source, variant)
+    assert variant.launch is not None
+    host = variant.launch.host
+    return [host.text(part, known.get) for part in tokens]
+
+
+def blocks(source: Source, variant: Variant) -> list[tuple[str, ...]]:
+    """Blocks to try: that of the launch code, those that constants suggest, usual ones."""
+    found: list[tuple[str, ...]] = []
+
+    def add(*sides: str | int | None) -> None:
+        texts = tuple(str(side) for side in sides)
+        while len(texts) > 1 and texts[-1] == "1":
+            texts = texts[:-1]
+        numbers = [number_of(text, variant.values) for text in texts]
+        threads = 1
+        for number in numbers:
+            threads *= number or 0
+        if 0 < threads <= MAX_THREADS and texts not in found:
+            found.append(texts)
+
+    if variant.launch is not None:
+        add(*launch_texts(source, variant, variant.launch.block))
+    # What is fixed in the code says more than what is usual; larger ones are numbers of threads.
+    sides = sorted({*variant.values.values(), *_used(source).values()} & {*range(4, 65)})
+    bound = number_of(source.function.launch_bounds.partition(",")[0], _used(source))
+    is_flat = not ({"y"} & source.words)
+    flat = [bound] if bound else []
+    flat += _thread_counts(variant.values or _used(source))
+    flat += [side * side for side in sides] + sides
+    if is_flat:
+        for count in (*flat, 256, 128, 64, 32, 1024, 512):
+            add(count)
+    for side in reversed(sides):
+        add(side, side)
+    for x, y in ((16, 16), (32, 32), (8, 8), (32, 8), (8, 32)):
+        add(x, y)
+    for side in reversed(sides):
+        for part in (2, 4, 8):
+            if side % part == 0 and side > part:
+                add(side, side // part)
+                add(side // part, side // part)
+    if not is_flat:
+        for count in (*flat, 256, 64):
+            add(count)
+    # Where no tile is fixed in the code, one block does as well as another.
+    is_free = "blockDim" in source.words and "__shared__" not in source.words
+    return found[:3] if is_free else found
+
+
+def _used(source: Source) -> dict[str, int]:
+    """Constants of the file that its device part uses."""
+    return {name: value for name, value in source.constants.items() if name in source.words}
+
+
+def _thread_counts(values: Mapping[str, int]) -> list[int]:
+    """Threads of a tile whose sides, and whose part of a thread, are among the values."""
+    by_name = {name.lower(): value for name, value in values.items()}
+    sides = [v for n, v in by_name.items() if not n.startswith(("t", "w")) and not n.endswith("k")]
+    parts = [v for n, v in by_name.items() if n.startswith("t") and not n.startswith("tile")]
+    found = []
+    for a in sides:
+        for b in sides:
+            per_thread = 1
+            for part in parts:
+                per_thread *= part
+            if a * b % per_thread == 0:
+                found.append(a * b // per_thread)
+    return list(dict.fromkeys(count for count in found if 0 < count <= MAX_THREADS))
+
+
+def assignments(signature: Signature, op: str, launch: LaunchCode | None) -> list[tuple[str, ...]]:
+    """What each parameter may get, the likeliest first."""
+    hints = launch.names() if launch else []
+    hints += [""] * (len(signature.names) - len(hints))
+    roles = [*DIMENSIONS[op], *(["M * N"] if op == "add" else [])]
+    matrices = _ranked(_matrix_choices(signature, hints))
+    sizes = _ranked(_size_choices(signature, hints, roles))
+    scalars = _ranked(_scalar_choices(signature, op))
+    found: list[tuple[float, tuple[str, ...]]] = []
+    for (a, buffers), (b, integers), (c, floats) in product(matrices, sizes, scalars):
+        args = {**buffers, **integers, **floats}
+        found.append((a + b + c, tuple(args[i] for i in range(len(signature.names)))))
+    found.sort(key=lambda item: -item[0])
+    return [args for _, args in found]
+
+
+Choice = tuple[float, dict[int, str]]
+
+
+def _ranked(choices: Iterable[Choice]) -> list[Choice]:
+    return sorted(choices, key=lambda choice: -choice[0])
+
+
+def _score(scores: Scores, hint: Scores, role: str) -> float:
+    return 2 * scores.get(role, 0) + hint.get(role, 0)
+
+
+def _matrix_choices(signature: Signature, hints: Sequence[str]) -> Iterator[Choice]:
+    written = [i for i in signature.pointers if i not in signature.constant]
+    for order, roles in enumerate(permutations(BUFFERS)):
+        given = dict(zip(signature.pointers, roles, strict=True))
+        output = next(i for i, role in given.items() if role == "C")
+        if output not in (written or signature.pointers):
+            continue
+        score = -order / 100
+        for i, role in given.items():
+            score += _score(matrix_scores(signature.names[i]), matrix_scores(hints[i]), role)
+        yield score, given
+
+
+def _size_choices(
+    signature: Signature, hints: Sequence[str], roles: Sequence[str]
+) -> Iterator[Choice]:
+    scores = {
+        i: (size_scores(signature.names[i]), size_scores(hints[i])) for i in signature.integers
+    }
+    for chosen in product(roles, repeat=len(signature.integers)):
+        order = "".join(chosen)
+        score = -THREE_SIZES.index(order) / 100 if order in THREE_SIZES else -0.1
+        score += len(set(chosen)) / 10
+        given = dict(zip(signature.integers, chosen, strict=True))
+        score += sum(_score(*scores[i], role) for i, role in given.items())
+        yield score, given
+
+
+def _scalar_choices(signature: Signature, op: str) -> Iterator[Choice]:
+    if op != "gemm" and signature.scalars:
+        return
+    for roles in permutations(SCALARS, len(signature.scalars)):
+        given = dict(zip(signature.scalars, roles, strict=True))
+        score = sum(scalar_scores(signature.names[i]).get(role, 0) for i, role in given.items())
+        yield score, given

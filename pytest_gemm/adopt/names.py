@@ -1,0 +1,94 @@
+"""What the names of parameters and variables suggest: which matrix, which size."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+Scores = Mapping[str, int]
+"""How strongly a name speaks for each role; a role that it does not speak for is left out."""
+
+_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_NOISE = frozenset(
+    {"d", "h", "g", "p", "dev", "device", "host", "gpu", "cpu", "global", "gmem", "num", "n"}
+    | {"mat", "matrix", "ptr", "in", "input", "dim", "size", "arg", "of", "the", "no", "cuda"}
+)
+_MATRICES = {
+    "A": {"a", "lhs", "left", "x", "first", "1", "src", "da", "ha", "ma", "mata"},
+    "B": {"b", "rhs", "right", "w", "weight", "weights", "second", "2", "db", "hb", "mb", "matb"},
+    "C": {"c", "out", "output", "result", "res", "dst", "y", "prod", "product", "dest", "ans"}
+    | {"answer", "sum", "p", "r", "dc", "hc", "mc", "matc", "o"},
+}
+_SIDES = {
+    "rows": {"row", "rows", "height", "h", "r", "m"},
+    "columns": {"col", "cols", "column", "columns", "width", "w", "c", "wd"},
+}
+_INNER = {"inner", "common", "depth", "shared", "contract", "reduction", "k", "mid", "middle"}
+_WHOLE = {"n", "size", "dim", "len", "length", "order", "width", "sz", "num", "side", "count"}
+_STRIDES = {"ld", "lead", "leading", "stride", "pitch", "step"}
+_OF = {
+    ("rows", "A"): "M",
+    ("columns", "A"): "K",
+    ("rows", "B"): "K",
+    ("columns", "B"): "N",
+    ("rows", "C"): "M",
+    ("columns", "C"): "N",
+}
+
+
+def parts(name: str) -> list[str]:
+    """``numAColumns`` as ``["num", "A", "Columns"]``."""
+    return _PARTS.findall(name)
+
+
+def matrix_scores(name: str) -> Scores:
+    """Which of A, B and C a pointer's name speaks for."""
+    words = [word.lower() for word in parts(name)]
+    telling = [word for word in words if word not in _NOISE] or words
+    found: dict[str, int] = {}
+    for role, known in _MATRICES.items():
+        if telling and telling[-1] in known:
+            found[role] = 3
+        elif any(word in known for word in telling):
+            found[role] = 2
+    return found
+
+
+def scalar_scores(name: str) -> Scores:
+    """Which of alpha and beta a floating-point parameter's name speaks for."""
+    word = name.lower().strip("_")
+    for role, known in (("alpha", ("alpha", "a")), ("beta", ("beta", "b"))):
+        if word in known or role in word:
+            return {role: 3}
+    return {}
+
+
+def size_scores(name: str) -> Scores:
+    """Which of M, N, K (or their leading dimensions) an integer's name speaks for."""
+    words = [word.lower() for word in parts(name)]
+    if words == ["lda"] or words == ["ldb"] or words == ["ldc"]:
+        return {words[0]: 4, **_sizes_of_stride(words[0][-1].upper())}
+    matrix = next((word.upper() for word in reversed(words) if word in ("a", "b", "c")), "")
+    if matrix and any(word in _STRIDES for word in words):
+        return {f"ld{matrix.lower()}": 4, **_sizes_of_stride(matrix)}
+    telling = [word for word in words if word not in _NOISE - {"n", "dim", "size"}] or words
+    if matrix:
+        for side, known in _SIDES.items():
+            if any(word in known for word in words if word != matrix.lower()):
+                return {_OF[side, matrix]: 4}
+    if len(telling) == 1 and telling[0] in ("m", "n", "k"):
+        return {telling[0].upper(): 4}
+    last = telling[-1] if telling else ""
+    if any(word in _INNER for word in telling):
+        return {"K": 3}
+    if last in _SIDES["rows"]:
+        return {"M": 3}
+    if last in _SIDES["columns"]:
+        return {"N": 3}
+    if last in ("m", "n", "k"):
+        return {last.upper(): 3}
+    return {"N": 1} if last in _WHOLE else {}
+
+
+def _sizes_of_stride(matrix: str) -> Scores:
+    return {_OF["columns", matrix]: 2}

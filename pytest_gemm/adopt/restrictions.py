@@ -1,0 +1,103 @@
+"""For which sizes a reading is exact, and what goes wrong for the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pytest_gemm.adopt.prober import Prober
+from pytest_gemm.adopt.reading import Reading
+from pytest_gemm.adopt.sizes import Sizes
+from pytest_gemm.adopt.trial import Attempt
+from pytest_gemm.problem import Problem
+
+MULTIPLES = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+@dataclass(frozen=True)
+class Restriction:
+    """The number of which sizes (``M``, or ``M = N`` that are equal) must be multiples, and what
+    happens where they are not."""
+
+    sizes: tuple[str, ...]
+    multiple: int
+    fault: str
+
+    @property
+    def condition(self) -> str:
+        return f"{self.sizes[0]} % {self.multiple} == 0"
+
+
+def restrictions(prober: Prober, reading: Reading, problem: Problem) -> list[Restriction]:
+    """What ``requires`` must hold beside what it holds, for a reading exact on ``problem``."""
+    sizes = Sizes(problem, reading.requires)
+    odd = sizes.with_residues()
+    if _is_exact(prober, reading, odd):
+        return []
+    found = {group: _multiple(prober, reading, sizes, group) for group in sizes.groups}
+    together = sizes.moved({group[0]: multiple for group, (multiple, _) in found.items()})
+    if not _is_exact(prober, reading, together):
+        # They depend on each other: whole tiles are what is known to be right.
+        fault = f"on {odd.id}, {first_fault(prober.attempt(reading, odd))}"
+        found = {group: (sizes.side, why or fault) for group, (_, why) in found.items()}
+    return [
+        Restriction(group, multiple, why)
+        for group, (multiple, why) in found.items()
+        if multiple > 1
+    ]
+
+
+def sentences(found: Sequence[Restriction]) -> Iterator[str]:
+    """What restrictions mean, each multiple once."""
+    for multiple in dict.fromkeys(item.multiple for item in found):
+        own = [item for item in found if item.multiple == multiple]
+        yield f"exact for multiples of {multiple} only, in {_listed(own)}"
+        for item in own:
+            yield f"  {item.sizes[0]} % {multiple} != 0: {item.fault}"
+
+
+def _listed(found: Sequence[Restriction]) -> str:
+    texts = [" = ".join(item.sizes) for item in found]
+    return " and ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)
+
+
+def _multiple(
+    prober: Prober, reading: Reading, sizes: Sizes, group: Sequence[str]
+) -> tuple[int, str]:
+    """The number of which a size must be a multiple, and what a size does that is none."""
+    why = ""
+    for step in MULTIPLES:
+        if step >= sizes.side:
+            break
+        problem = sizes.moved({group[0]: step})
+        attempt = prober.attempt(reading, problem)
+        if attempt.is_exact and attempt.is_clean:
+            return step, why
+        if not why:
+            why = f"on {problem.id}, {first_fault(attempt)}"
+    return sizes.side, why
+
+
+def first_fault(attempt: Attempt) -> str:
+    """What an attempt did wrong first, in a sentence with its line."""
+    return next(_faults(attempt), "")
+
+
+def _faults(attempt: Attempt) -> Iterator[str]:
+    if attempt.impossible:
+        yield attempt.impossible
+    if attempt.adds:
+        yield "the result is added to what C held before"
+    ordered = sorted(attempt.seen, key=lambda seen: (not seen.argument, seen.kind != "race"))
+    yield from (seen.text for seen in ordered)
+    if attempt.fault:
+        yield attempt.fault
+    if attempt.wrong:
+        missing = attempt.extent.is_empty or (attempt.wrong and not attempt.wrong_written)
+        what = "are not written" if missing else "are wrong"
+        yield f"{attempt.wrong} elements of C {what}"
+
+
+def _is_exact(prober: Prober, reading: Reading, problem: Problem) -> bool:
+    attempt = prober.attempt(reading, problem)
+    return attempt.is_exact and attempt.is_clean

@@ -1,0 +1,322 @@
+"""Tries readings of a kernel until one computes the product."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from pytest_gemm.adopt import tiling
+from pytest_gemm.adopt.candidates import (
+    Variant,
+    assignments,
+    blocks,
+    launch_texts,
+    number_of,
+    variants,
+)
+from pytest_gemm.adopt.prober import Prober
+from pytest_gemm.adopt.reading import Reading
+from pytest_gemm.adopt.sizes import Sizes
+from pytest_gemm.adopt.source import Source
+from pytest_gemm.adopt.trial import Attempt
+from pytest_gemm.errors import GemmError
+from pytest_gemm.kernelspec import MAX_SHARED_MEM
+from pytest_gemm.problem import Problem
+
+LEAST_SIDE, MOST_SIDE = 32, 128
+"""Sides of the tiles that problems are made of."""
+
+Shape = tuple[str, tuple[int, int, int], tuple[str, ...]]
+"""An operation, M, N and K in tiles, and what they have in common."""
+
+SHAPES: tuple[Shape, ...] = (
+    ("gemm", (3, 2, 1), ()),
+    ("add", (3, 2, 0), ()),
+    ("gemm", (2, 2, 1), ("M == N",)),
+    ("gemm", (2, 1, 1), ("N == K",)),
+    ("gemm", (1, 2, 1), ("M == K",)),
+    ("gemm", (2, 2, 2), ("M == N", "N == K")),
+    ("add", (2, 2, 0), ("M == N",)),
+)
+"""Sizes that all differ come first, then those that a kernel may be right for alone."""
+
+MOST_SLOW = 12
+"""How many readings of one block may run into the time limit."""
+
+MORE_TRIED = 60
+"""How many further arguments are tried, once some are exact, to see whether they alone are."""
+
+LIKELY = 6
+"""How many arguments are tried with each block once threads were seen to race."""
+
+BUILD_VALUES = (16, 32, 8)
+"""What is tried for a macro that the build defines."""
+
+_UNKNOWN = re.compile(
+    r"['\u2018](?P<gcc>\w+)['\u2019] was not declared"
+    r"|undeclared identifier '(?P<clang>\w+)'|identifier \"(?P<nvrtc>\w+)\" is undefined"
+)
+
+
+class Uncompilable(GemmError):
+    """The kernel does not compile, whatever it is given."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A reading that was launched on ``problem``; ``others`` are arguments right as well."""
+
+    reading: Reading
+    problem: Problem
+    attempt: Attempt
+    variant: Variant
+    others: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def is_exact(self) -> bool:
+        return self.attempt.is_exact and not self.attempt.adds and self.attempt.is_clean
+
+    @property
+    def closeness(self) -> tuple[float, ...]:
+        """Larger for a reading that comes closer: what misses its matrix is far off."""
+        attempt, extent = self.attempt, self.attempt.extent
+        total = max(1, self.problem.M * self.problem.N)
+        return (
+            -len(self.reading.requires),
+            -attempt.strays,
+            not extent.is_empty and (extent.is_block or bool(extent.run)),
+            attempt.races,
+            attempt.is_right,
+            -len(attempt.seen),
+            -attempt.wrong // total,
+        )
+
+
+@dataclass
+class Search:
+    """Looks for the reading of a source's kernel; ``progress`` is told what is tried."""
+
+    source: Source
+    prober: Prober
+    progress: Callable[[str], None]
+    nearest: Found | None = None
+
+    def run(self) -> Found | None:
+        """The first reading that is exact, on sizes that differ if there is one.
+
+        Otherwise None, and ``nearest`` is what came closest. Raises Uncompilable.
+        """
+        own = list(self._compiling())
+        for shape in self._shapes():
+            for variant in own:
+                found = self._on_shape(variant, shape)
+                if found is not None:
+                    return found
+                if self.prober.seconds_left < 0:
+                    return None
+            if self.nearest is not None and self.nearest.attempt.races:
+                return None  # the kernel itself is wrong, whatever its sizes
+        return None
+
+    def hinted_grid(self, variant: Variant, args: Sequence[str]) -> tuple[str, ...]:
+        """The grid of the launch code, its variables by what the arguments mean."""
+        if variant.launch is None:
+            return ()
+        found = []
+        for text in launch_texts(self.source, variant, variant.launch.grid):
+            if text is None:
+                return ()
+            found.append(by_meaning(text, args))
+        while len(found) > 1 and found[-1] == "1":
+            found.pop()
+        return tuple(found)
+
+    def grids(self, found: Found) -> Iterator[tuple[str, ...]]:
+        """Grids that may cover C: measured, in the launch code's words where these say the same."""
+        variant, problem = found.variant, found.problem
+        hint = self.hinted_grid(variant, found.reading.args)
+        for grid in tiling.grids(self.prober, found.reading, problem):
+            yield _in_words(grid, hint, variant, {**problem.sizes, **variant.values})
+        if hint:
+            yield hint
+
+    def _shapes(self) -> list[Shape]:
+        """What the kernel is called decides which operation comes first."""
+        name = self.source.function.name.lower()
+        if "add" in name or "sum" in name:
+            return sorted(SHAPES, key=lambda shape: shape[0] != "add")
+        return [*SHAPES]
+
+    def _compiling(self) -> Iterator[Variant]:
+        """The variants that compile, with values for macros that the file leaves to its build."""
+        reason, count = "", 0
+        todo = list(variants(self.source))
+        while todo and self.prober.seconds_left > 0:
+            this = todo.pop(0)
+            self.progress(f"compiling {self._title(this)}")
+            text = self._compile_error(this)
+            if not text:
+                count += 1
+                yield this
+                continue
+            reason = reason or text
+            missing = _UNKNOWN.search(text)
+            name = next(filter(None, missing.groups()), "") if missing else ""
+            if name.isupper() and len(name) > 1 and name not in this.values:
+                todo += [this.with_macro(name, value) for value in BUILD_VALUES]
+        if not count:
+            raise Uncompilable(reason or "there was not enough time to compile the kernel")
+
+    def _compile_error(self, variant: Variant) -> str:
+        args = assignments(self.source.signature, "gemm", variant.launch)[0]
+        reading = Reading(variant.entry, args, ("1",), ("1",), "0", variant.params)
+        attempt = self.prober.attempt(reading, Problem("gemm", 3, 2, 1))
+        return attempt.impossible if attempt.does_not_compile else ""
+
+    def _title(self, variant: Variant) -> str:
+        values = ", ".join(f"{name} = {value}" for name, value in variant.params)
+        return f"{self.source.function.name}" + (f" with {values}" if values else "")
+
+    def _on_shape(self, variant: Variant, shape: Shape) -> Found | None:
+        op, sides, requires = shape
+        problem = self._problem(variant, op, sides)
+        for block in blocks(self.source, variant):
+            self.progress(f"{self._title(variant)}: block {' x '.join(block)} on {problem.id}")
+            found = self._with_block(variant, block, problem, requires)
+            if found is not None:
+                return found
+            if self.prober.seconds_left < 0:
+                break
+        return None
+
+    def _with_block(
+        self, variant: Variant, block: tuple[str, ...], problem: Problem, requires: tuple[str, ...]
+    ) -> Found | None:
+        """The first exact reading with a block, and the arguments of others that are."""
+        # As much as a kernel can need; how much it does need is seen when all else is known.
+        shared = str(MAX_SHARED_MEM if self.source.has_dynamic_shared_memory else 0)
+        more = (("op", problem.op),) if problem.op != "gemm" else ()
+        exact: list[Found] = []
+        slow, left = 0, MORE_TRIED
+        for args in self._arguments(variant, problem.op):
+            reading = Reading(
+                variant.entry, args, block, ("1",), shared, variant.params, requires, more
+            )
+            attempt = self.prober.attempt(reading, problem)
+            found = Found(reading, problem, attempt, variant)
+            self._note(found)
+            slow += attempt.is_slow
+            left -= bool(exact)
+            if self.prober.seconds_left < 0 or slow > MOST_SLOW or left < 0:
+                break
+            if (attempt.is_right or self._needs_grid(attempt)) and (whole := self._whole(found)):
+                exact.append(whole)
+        if not exact:
+            return None
+        return replace(exact[0], others=tuple(self._others(exact[0], exact[1:])))
+
+    def _arguments(self, variant: Variant, op: str) -> list[tuple[str, ...]]:
+        """All that there are, until a kernel is known to be at fault itself."""
+        every = assignments(self.source.signature, op, variant.launch)
+        if self.nearest is None or not self.nearest.attempt.races:
+            return every
+        known = self.nearest.reading.args
+        return list(dict.fromkeys([known, *every[:LIKELY]]))
+
+    def _needs_grid(self, attempt: Attempt) -> bool:
+        """Whether one block alone may be wrong where all together are right."""
+        return "gridDim" in self.source.words and not attempt.impossible and not attempt.strays
+
+    def _whole(self, one_block: Found) -> Found | None:
+        """The reading with the first grid that makes it exact."""
+        for grid in self.grids(one_block):
+            reading = one_block.reading.with_grid(*grid)
+            attempt = self.prober.attempt(reading, one_block.problem)
+            found = replace(one_block, reading=reading, attempt=attempt)
+            self._note(found)
+            if found.is_exact:
+                return found
+        return None
+
+    def _others(self, first: Found, rest: Sequence[Found]) -> Iterator[tuple[str, ...]]:
+        """Arguments that are exact too, and are not the same in other words."""
+        sizes = Sizes(first.problem, first.reading.requires)
+        odd = sizes.with_residues()
+        whole = self.prober.attempt(first.reading, odd)
+        known = {self._meaning(first, sizes)}
+        for found in rest:
+            meaning = self._meaning(found, sizes)
+            if meaning in known:
+                continue
+            known.add(meaning)
+            attempt = self.prober.attempt(found.reading, odd)
+            if (attempt.is_exact and attempt.is_clean) or not (whole.is_exact and whole.is_clean):
+                yield found.reading.args
+
+    def _meaning(self, found: Found, sizes: Sizes) -> tuple[str, ...]:
+        """The arguments, less what makes no difference."""
+        meaning = []
+        for name, role in zip(self.source.signature.names, found.reading.args, strict=True):
+            if name and name not in self.source.used:
+                role = ""
+            elif role in "MNK":
+                role = sizes.group_of(role)[0]
+            elif found.problem.op == "add" and role in "AB":
+                role = "A"
+            meaning.append(role)
+        return tuple(meaning)
+
+    def _problem(self, variant: Variant, op: str, sides: tuple[int, int, int]) -> Problem:
+        """Whole tiles, as far as constants say how large these are."""
+        values = {*variant.values.values()}
+        values |= {v for n, v in self.source.constants.items() if n in self.source.words}
+        if variant.launch is not None:
+            texts = launch_texts(self.source, variant, variant.launch.block)
+            values |= {number_of(text, variant.values) or 0 for text in texts}
+        side = max([LEAST_SIDE, *(v for v in values if LEAST_SIDE < v <= MOST_SIDE)])
+        M, N, K = (factor * side for factor in sides)
+        scalars = len(self.source.signature.scalars) if op == "gemm" else 0
+        return Problem(
+            op, M, N, K, alpha=2.0 if scalars else 1.0, beta=-1.0 if scalars == 2 else 0.0
+        )
+
+    def _note(self, found: Found) -> None:
+        """Keep what comes closest; of equals the first, as the likeliest comes first."""
+        if found.attempt.impossible or found.attempt.fault:
+            return
+        if self.nearest is None or found.closeness > self.nearest.closeness:
+            self.nearest = found
+
+
+def by_meaning(text: str, args: Sequence[str]) -> str:
+    """An expression of the launch code with what each argument means for its name."""
+
+    def meant(match: re.Match[str]) -> str:
+        role = args[int(match[1])]
+        return role if role.isalnum() else f"({role})"
+
+    return re.sub(r"\barg(\d+)\b", meant, text).replace("((M * N),", "(M * N,")
+
+
+def _in_words(
+    grid: tuple[str, ...], hint: tuple[str, ...], variant: Variant, values: dict[str, int]
+) -> tuple[str, ...]:
+    """The grid with parameters for numbers: as in the launch code, else where one has the value."""
+    if len(hint) == len(grid) and any(name in " ".join(hint) for name in variant.values):
+        other = {**values, "M": 1000, "N": 771, "K": 513}
+        pairs = [(a, b, v) for a, b in zip(grid, hint, strict=True) for v in (values, other)]
+        if all(number_of(a, known) == number_of(b, known) for a, b, known in pairs):
+            return hint
+    return tuple(_with_parameter(text, variant) for text in grid)
+
+
+def _with_parameter(text: str, variant: Variant) -> str:
+    def named(match: re.Match[str]) -> str:
+        size, number = match[1], int(match[2])
+        own = [name for name, value in variant.params if value == number]
+        fits = [name for name in own if name.lower().endswith(size.lower())]
+        close = fits or (own if len(own) == 1 else [])
+        return f"cdiv({size}, {close[0]})" if close else match[0]
+
+    return re.sub(r"cdiv\((M|N), (\d+)\)", named, text)

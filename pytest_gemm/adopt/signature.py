@@ -1,0 +1,149 @@
+"""What a kernel's parameters can be given, as far as their types say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from pytest_gemm.cuda_items import Code
+from pytest_gemm.cuda_source import Function, Parameter, kind_of
+from pytest_gemm.errors import SpecError
+
+MATRICES = 3
+MOST_INTEGERS = 9
+_WAY_OUT = (
+    "write a __global__ function beside it that takes float pointers and integers, builds what "
+    "this one expects, and does its work (see 'What cannot be adopted' in docs/adopt.md)"
+)
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The positions of a kernel's parameters by what they take; ``constant`` are the pointers
+    through which nothing is written."""
+
+    function: Function
+    pointers: tuple[int, ...]
+    constant: frozenset[int]
+    integers: tuple[int, ...]
+    scalars: tuple[int, ...]
+
+    @property
+    def names(self) -> list[str]:
+        return [parameter.name for parameter in self.function.parameters]
+
+
+def read_signature(function: Function, code: Code, path: str) -> Signature:
+    """Raises SpecError, with the parameter's line, for what no declaration can give."""
+    aliases = {**_aliases(code), **_type_parameters(function, code)}
+    structs = _structs(code)
+    kinds: dict[str, list[int]] = {"pointer": [], "integer": [], "float": []}
+    constant = set()
+    for position, parameter in enumerate(function.parameters):
+        type_ = _resolved(parameter.type, aliases)
+        kind = kind_of(type_)
+        if kind == "other" and "<" not in type_:
+            _refuse(parameter, type_, structs, path)
+        if kind == "other" or re.search(r"\*\s*(?:const\s*)?\*", type_):
+            what = f"{parameter.type} {parameter.name}".strip()
+            raise SpecError(
+                f"{function.name} takes '{what}', which is no pointer to elements: {_WAY_OUT}",
+                path=parameter.file or path,
+                line=parameter.line,
+            )
+        kinds[kind].append(position)
+        if kind == "pointer" and "const" in re.findall(r"\w+", type_):
+            constant.add(position)
+    _check_counts(function, kinds, path)
+    return Signature(
+        function,
+        tuple(kinds["pointer"]),
+        frozenset(constant),
+        tuple(kinds["integer"]),
+        tuple(kinds["float"]),
+    )
+
+
+def _check_counts(function: Function, kinds: Mapping[str, list[int]], path: str) -> None:
+    def fail(text: str) -> None:
+        place = function.file or path
+        raise SpecError(f"{function.name} {text}", path=place, line=function.line)
+
+    count = len(kinds["pointer"])
+    if count != MATRICES:
+        pointers = f"{count} pointer{'s' * (count != 1)}"
+        fail(f"takes {pointers}, and a product or a sum has three matrices: {_WAY_OUT}")
+    if len(kinds["integer"]) > MOST_INTEGERS:
+        fail(f"takes {len(kinds['integer'])} integers, more than can be tried: declare it by hand")
+    if len(kinds["float"]) > 2:
+        fail(f"takes {len(kinds['float'])} floats, and there are only alpha and beta: {_WAY_OUT}")
+
+
+def _refuse(parameter: Parameter, type_: str, structs: frozenset[str], path: str) -> None:
+    what = f"{parameter.type} {parameter.name}".strip()
+    own = next((word for word in re.findall(r"\w+", type_) if word in structs), "")
+    title = f"a struct that is passed by value ({own})" if own else "a type that is not known here"
+    raise SpecError(
+        f"'{what}' is {title}, and a kernel is given pointers, integers and floats: {_WAY_OUT}",
+        path=parameter.file or path,
+        line=parameter.line,
+    )
+
+
+def _resolved(type_: str, aliases: Mapping[str, str]) -> str:
+    for _ in range(4):
+        changed = re.sub(r"[A-Za-z_]\w*", lambda word: aliases.get(word[0], word[0]), type_)
+        if changed == type_:
+            break
+        type_ = changed
+    return " ".join(type_.split())
+
+
+def _type_parameters(function: Function, code: Code) -> dict[str, str]:
+    """Template parameters that are types stand for float, or for an integer where they index."""
+    return dict.fromkeys(type_parameters(function, code), "float")
+
+
+def type_parameters(function: Function, code: Code) -> frozenset[str]:
+    """The template parameters of a function that are types."""
+    names = {parameter.name for parameter in function.template or ()}
+    texts = code.texts
+    return frozenset(b for a, b in pairwise(texts) if a in ("typename", "class") and b in names)
+
+
+def _aliases(code: Code) -> dict[str, str]:
+    """``typedef float real;``, ``using real = float;`` and ``#define real float``."""
+    found = dict(_alias_statements(code))
+    for name, body in code.macros.items():
+        if body and all(re.fullmatch(r"\w+", word) for word in body):
+            kind = kind_of(" ".join(body))
+            if kind != "other":
+                found[name] = " ".join(body)
+    return found
+
+
+def _alias_statements(code: Code) -> Iterator[tuple[str, str]]:
+    texts = code.texts
+    for at, text in enumerate(texts):
+        if text == "typedef":
+            end = texts.index(";", at) if ";" in texts[at:] else at
+            yield texts[end - 1], " ".join(texts[at + 1 : end - 1])
+        elif text == "using" and texts[at + 2 : at + 3] == ["="]:
+            end = texts.index(";", at) if ";" in texts[at:] else at
+            yield texts[at + 1], " ".join(texts[at + 3 : end])
+
+
+def _structs(code: Code) -> frozenset[str]:
+    """The names of types that the source declares, by ``struct X`` or ``typedef struct {} X``."""
+    texts = code.texts
+    found = set()
+    for at, text in enumerate(texts):
+        if text not in ("struct", "class", "union"):
+            continue
+        found.add(code.text(at + 1))
+        brace = at + 1 + (code.text(at + 1) != "{")
+        if code.text(brace) == "{":
+            found.add(code.text(code.closers[brace] + 1))
+    return frozenset(found)

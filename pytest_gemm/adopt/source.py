@@ -1,0 +1,124 @@
+"""A file that is to be adopted: its kernel, its host code, and what they say of constants."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from pytest_gemm.adopt.launches import LaunchCode, find_launches, launches_of
+from pytest_gemm.adopt.signature import Signature, read_signature, type_parameters
+from pytest_gemm.cuda_items import Code, Unbalanced
+from pytest_gemm.cuda_source import Function, find_kernels, identifiers, integer_constants
+from pytest_gemm.errors import ConfigError, SpecError
+from pytest_gemm.expressions import compile_expression
+from pytest_gemm.includes import expand, read_text
+from pytest_gemm.slicing import device_part
+
+
+@dataclass(frozen=True)
+class Source:
+    """``text`` has its includes expanded; ``code`` is the whole of it, host code included.
+
+    ``launches`` are those of the kernel, in the order of the file; ``is_only`` says whether it is
+    the file's only kernel.
+    """
+
+    path: Path
+    shown: str
+    text: str
+    code: Code
+    function: Function
+    signature: Signature
+    launches: tuple[LaunchCode, ...]
+    is_only: bool
+
+    @cached_property
+    def device(self) -> str:
+        """The part that is compiled."""
+        return device_part(self.text, self.shown)
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """Every word of the device part."""
+        return identifiers(self.device)
+
+    @cached_property
+    def used(self) -> frozenset[str]:
+        """The words in the kernel's body."""
+        own = self.function.name.rpartition("::")[2]
+        for at, text in enumerate(self.code.texts[:-1]):
+            if text == own and self.code.starts(at + 1, "("):
+                brace = self.code.closers[at + 1] + 1
+                if self.code.text(brace) == "{":
+                    return self.code.words(range(brace, self.code.closers[brace]))
+        return self.words
+
+    @cached_property
+    def constants(self) -> dict[str, int]:
+        """The values of ``#define`` and ``const`` integers."""
+        known: dict[str, int] = {}
+        for name, text in integer_constants(self.text).items():
+            with suppress(SpecError):
+                known[name] = compile_expression(text.replace("/", "//")).evaluate(known)
+        return known
+
+    @cached_property
+    def types(self) -> frozenset[str]:
+        """The kernel's template parameters that are types."""
+        return type_parameters(self.function, self.code)
+
+    @property
+    def has_dynamic_shared_memory(self) -> bool:
+        texts = Code(self.device).texts
+        return any(
+            text == "extern" and "__shared__" in texts[at : at + 3] for at, text in enumerate(texts)
+        )
+
+
+def read_source(path: Path, entry: str = "") -> Source:
+    """Read a file and choose its kernel.
+
+    Raises ConfigError where ``entry`` must be given, or names none, and SpecError for a file that
+    cannot be read and a kernel that no declaration can launch.
+    """
+    shown = path.as_posix()
+    text = expand(read_text(path, shown), path, shown)
+    device = device_part(text, shown)
+    kernels = [kernel for kernel in find_kernels(device) if kernel.is_definition]
+    try:
+        code = Code(text)
+    except Unbalanced:  # the device part is all that can be read
+        code = Code(device)
+    launches = tuple(find_launches(code, text))
+    function = _chosen(kernels, launches, entry, shown)
+    return Source(
+        path,
+        shown,
+        text,
+        code,
+        function,
+        read_signature(function, code, shown),
+        tuple(launches_of(function.name, launches)),
+        len(kernels) == 1,
+    )
+
+
+def _chosen(
+    kernels: list[Function], launches: tuple[LaunchCode, ...], entry: str, shown: str
+) -> Function:
+    names = ", ".join(kernel.name for kernel in kernels)
+    if not kernels:
+        raise ConfigError(f"{shown} has no __global__ function with a body: there is no kernel")
+    if entry:
+        own = [k for k in kernels if entry in (k.name, k.name.rpartition("::")[2])]
+        if not own:
+            raise ConfigError(f"--entry {entry}: {shown} has the kernels {names}")
+        return own[0]
+    if len(kernels) > 1:
+        launched = [kernel for kernel in kernels if launches_of(kernel.name, launches)]
+        if len(launched) != 1:
+            raise ConfigError(f"{shown} has several kernels: choose one with --entry: {names}")
+        return launched[0]
+    return kernels[0]

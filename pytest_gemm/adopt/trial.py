@@ -1,0 +1,262 @@
+"""A process that launches readings of a kernel, so that none of them can harm the one that asks.
+
+Requests and answers are lines of JSON. ``["source", path, text, name]`` says what is read;
+``["try", table, problem, timeout]`` launches once with every access watched, and is answered with
+the fields of an ``Attempt``; ``["check", table, timeout]`` is what pytest would do, and is answered
+with the failure, or an empty text. A reading that the project's own rules forbid, or that does not
+compile, is an answer too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from typing import Any, TextIO
+
+import numpy as np
+import numpy.typing as npt
+
+from pytest_gemm.backends.base import CudaProgram, LaunchConfig
+from pytest_gemm.backends.host import HostBackend
+from pytest_gemm.backends.host.check import Finding
+from pytest_gemm.checking import Checker
+from pytest_gemm.declaration import read_kernel
+from pytest_gemm.errors import CompileError, GemmError
+from pytest_gemm.frontmatter import Table
+from pytest_gemm.kernelspec import Kernel
+from pytest_gemm.launching import arguments_of, loaded
+from pytest_gemm.matrices import Operands, operands, reference
+from pytest_gemm.problem import Problem
+
+PR_SET_PDEATHSIG = 1
+
+SEED = 0
+
+OLD = 2.0**22
+"""What C holds before a launch that must not read it: far from any result."""
+
+_STRAYS = ("out-of-bounds", "array-index", "stray")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A mistake that was seen: its kind, its sentence with file and line, the argument it hit."""
+
+    kind: str
+    text: str
+    line: int
+    argument: int = 0
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Where C was written: rows and columns that enclose it, each from first to past the last.
+
+    ``is_block`` says whether everything between is written; ``run`` is how many elements from the
+    first one on are, row after row, where that is all (else 0), ``column_run`` column after column.
+    """
+
+    rows: tuple[int, int] = (0, 0)
+    columns: tuple[int, int] = (0, 0)
+    is_block: bool = False
+    run: int = 0
+    column_run: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return self.rows[1] == 0
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What one launch did.
+
+    ``impossible`` says why there was none. ``wrong`` counts elements of C that are not what they
+    should be, ``wrong_written`` those among them that the launch wrote; ``adds`` is true where
+    what was written is right but for the old C, which was added. ``fault`` is what ended the
+    launch early.
+    """
+
+    impossible: str = ""
+    does_not_compile: bool = False
+    fault: str = ""
+    seen: tuple[Seen, ...] = ()
+    wrong: int = 0
+    wrong_written: int = 0
+    adds: bool = False
+    extent: Extent = Extent()
+
+    @property
+    def is_clean(self) -> bool:
+        return not (self.impossible or self.fault or self.seen)
+
+    @property
+    def is_right(self) -> bool:
+        """Whether everything that was written is right, and something was."""
+        ran = not (self.impossible or self.fault or self.extent.is_empty)
+        return ran and (not self.wrong_written or self.adds)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether all of C is right."""
+        return self.is_right and not self.wrong
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it was ended because it did not end."""
+        return any(seen.kind in ("timeout", "block-wait") for seen in self.seen)
+
+    @property
+    def strays(self) -> int:
+        """How many different accesses missed their matrix, or their array."""
+        return sum(seen.kind in _STRAYS for seen in self.seen)
+
+    @property
+    def races(self) -> bool:
+        """Whether threads of one block race: no other reading mends that."""
+        return any(seen.kind == "race" and "race in block" in seen.text for seen in self.seen)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Attempt:
+        """The reverse of ``asdict``, also after a trip through JSON."""
+        own = {**data, "seen": tuple(Seen(**seen) for seen in data["seen"])}
+        extent: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in data["extent"].items()
+        }
+        return cls(**{**own, "extent": Extent(**extent)})
+
+
+@dataclass
+class Trial:
+    """Launches readings of one source."""
+
+    backend: HostBackend = field(default_factory=HostBackend)
+    path: str = ""
+    text: str = ""
+    name: str = ""
+
+    def answer(self, what: str, *wanted: Any) -> Any:
+        if what == "source":
+            self.path, self.text, self.name = wanted
+            return None
+        return self.attempt(*wanted) if what == "try" else self.check(*wanted)
+
+    def attempt(
+        self, table: Mapping[str, Any], problem: Mapping[str, Any], timeout: float
+    ) -> dict[str, Any]:
+        """Launch once; see ``Attempt``."""
+        try:
+            kernel = self._kernel(table)
+            return asdict(self._launched(kernel, Problem(**problem), timeout))
+        except GemmError as error:
+            text = str(error).splitlines()[0]
+            compiles = not isinstance(error, CompileError)
+            return asdict(Attempt(impossible=text, does_not_compile=not compiles))
+
+    def check(self, table: Mapping[str, Any], timeout: float) -> str:
+        """What the whole check says: nothing, or a text whose first line is complete in itself."""
+        try:
+            checked = Checker(self.backend, "full", SEED, timeout).check(self._kernel(table))
+        except GemmError as error:
+            return str(error)
+        return checked.failure or checked.unchecked
+
+    def _kernel(self, table: Mapping[str, Any]) -> Kernel:
+        spec = read_kernel(
+            Table(table, 1, {}),
+            path=self.path,
+            source=self.text,
+            filename=self.path,
+            default_name=self.name,
+        )
+        return spec.kernels("host")[0]
+
+    def _launched(self, kernel: Kernel, problem: Problem, timeout: float) -> Attempt:
+        program, config = CudaProgram(*kernel.program_fields), LaunchConfig(*kernel.launch(problem))
+        data, expected = _prepared(problem)
+        with loaded(self.backend, problem, data) as workspace:
+            if not problem.beta:
+                workspace.fill(OLD)
+            before = workspace.read().astype(np.float64)
+            report = self.backend.check(
+                program,
+                config,
+                arguments_of(kernel, workspace),
+                timeout=timeout,
+                names=dict(enumerate(kernel.args, start=1)),
+            )
+            after = workspace.read().astype(np.float64)
+            strays = tuple(str(v) for v in workspace.violations())
+        seen = tuple(map(_seen, report.findings))
+        if strays and not seen:
+            seen = tuple(Seen("stray", text, 0) for text in strays)
+        changed, free = after != before, expected == before
+        wrong = after != expected
+        adds = bool(changed.any()) and not problem.beta
+        adds = adds and bool((after == expected + before)[changed].all())
+        return Attempt(
+            fault=str(report.fault or ""),
+            seen=seen,
+            wrong=int(wrong.sum()),
+            wrong_written=int((wrong & changed).sum()),
+            adds=adds and bool(wrong.any()),
+            extent=_extent(changed, changed | free),
+        )
+
+
+@lru_cache(maxsize=32)
+def _prepared(problem: Problem) -> tuple[Operands, npt.NDArray[np.float64]]:
+    data = operands(problem, SEED, "integers")
+    return data, reference(problem, data)
+
+
+def _seen(finding: Finding) -> Seen:
+    return Seen(finding.kind, str(finding), finding.line, finding.argument or 0)
+
+
+def _extent(changed: npt.NDArray[np.bool_], perhaps: npt.NDArray[np.bool_]) -> Extent:
+    """Where C changed; ``perhaps`` has the elements that a launch may write without a change."""
+    if not changed.any():
+        return Extent()
+    rows, columns = (np.flatnonzero(changed.any(axis=axis)) for axis in (1, 0))
+    first_row, last_row = int(rows[0]), int(rows[-1]) + 1
+    first_column, last_column = int(columns[0]), int(columns[-1]) + 1
+    block = perhaps[first_row:last_row, first_column:last_column]
+    return Extent(
+        (first_row, last_row),
+        (first_column, last_column),
+        bool(block.all()),
+        _run(changed, perhaps),
+        _run(changed.T, perhaps.T),
+    )
+
+
+def _run(changed: npt.NDArray[np.bool_], perhaps: npt.NDArray[np.bool_]) -> int:
+    last = int(np.flatnonzero(changed.ravel())[-1]) + 1
+    return last if perhaps.ravel()[:last].all() else 0
+
+
+def main(requests: TextIO, answers: TextIO) -> None:
+    """Answer requests until there are no more."""
+    trial = Trial()
+    for line in requests:
+        answer = trial.answer(*json.loads(line))
+        if answer is not None:
+            answers.write(json.dumps(answer) + "\n")
+            answers.flush()
+
+
+if __name__ == "__main__":
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    # What a kernel prints is no answer.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    main(sys.stdin, answers)

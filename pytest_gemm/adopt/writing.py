@@ -1,0 +1,111 @@
+"""Where a declaration goes: into the file, or into a sidecar beside it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_gemm.adopt.reading import Reading
+from pytest_gemm.adopt.source import Source
+from pytest_gemm.errors import ConfigError, SpecError
+from pytest_gemm.frontmatter import CLOSE, OPEN, read_front_matter
+from pytest_gemm.includes import read_text
+from pytest_gemm.registry import SIDECAR_SUFFIX
+
+
+@dataclass(frozen=True)
+class InFile:
+    """A block of comments before the kernel."""
+
+    path: Path
+    line: int
+
+    def lines(self, reading: Reading) -> list[str]:
+        return [OPEN, *(f"// {line}" for line in reading.toml()), CLOSE]
+
+    def write(self, reading: Reading) -> str:
+        """Put the block before the line. Raises ConfigError where the file cannot be written."""
+        data = self.path.read_bytes().decode("utf-8")
+        end = "\r\n" if "\r\n" in data else "\n"
+        rows = data.split(end)
+        rows[self.line - 1 : self.line - 1] = self.lines(reading)
+        _replace(self.path, end.join(rows))
+        return f"written into {self.path}, line {self.line}"
+
+
+@dataclass(frozen=True)
+class InSidecar:
+    """A table in ``NAME.gemm.toml`` beside the source."""
+
+    path: Path
+    source: str
+    why: str = ""
+
+    def lines(self, reading: Reading) -> list[str]:
+        return ["[[kernel]]", *reading.toml(source=self.source)]
+
+    def write(self, reading: Reading) -> str:
+        """Add the table to the file. Raises ConfigError where it cannot be written."""
+        before = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
+        gap = "" if not before else "\n" if before.endswith("\n") else "\n\n"
+        _replace(self.path, before + gap + "\n".join(self.lines(reading)) + "\n")
+        because = f" ({self.why})" if self.why else ""
+        return f"written into {self.path}{because}"
+
+
+Place = InFile | InSidecar
+
+
+def place_for(source: Source, *, sidecar: bool) -> Place:
+    """Where the declaration of a source's kernel belongs.
+
+    Raises ConfigError where it has one.
+    """
+    path = source.path
+    text = read_text(path, source.shown)
+    try:
+        tables = read_front_matter(text, source.shown)
+    except SpecError as error:
+        raise ConfigError(f"{error}; mend or remove that block first") from None
+    name = source.function.name.rpartition("::")[2]
+    for table in tables:
+        entry = str(table.data.get("entry", ""))
+        if not entry or entry.partition("<")[0].rpartition("::")[2].strip() == name:
+            raise ConfigError(
+                f"{source.shown}:{table.line}: {name} is declared here already: remove the block "
+                "to have it found anew"
+            )
+    own = path.parent / (path.name.partition(".")[0] + SIDECAR_SUFFIX)
+    if sidecar:
+        return InSidecar(own, path.name)
+    if path.suffix != ".cu":
+        return InSidecar(own, path.name, f"only .cu files hold front matter, not {path.name}")
+    if source.function.file not in ("", source.shown):
+        return InSidecar(own, path.name, f"the kernel stands in {source.function.file}")
+    if path.exists() and not os.access(path, os.W_OK):
+        return InSidecar(own, path.name, f"{path.name} cannot be written")
+    return InFile(path, _line_before(source, text))
+
+
+def _line_before(source: Source, text: str) -> int:
+    """The line, from 1, at which a block stands right before the kernel's declaration."""
+    rows = text.split("\n")
+    line = source.function.line
+    while line > 1 and rows[line - 2].strip() and not rows[line - 2].rstrip().endswith((";", "}")):
+        line -= 1
+    in_macro = line > 1 and rows[line - 2].rstrip().endswith("\\")
+    return 1 if in_macro or rows[line - 1].lstrip().startswith("#") else line
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file as a whole."""
+    try:
+        beside = path.with_name(f".{path.name}.new")
+        beside.write_bytes(text.encode("utf-8"))
+        if path.exists():
+            beside.chmod(path.stat().st_mode & 0o777)
+        beside.replace(path)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise ConfigError(f"{path} cannot be written: {reason}") from None

@@ -1,0 +1,571 @@
+"""``pytest-gemm adopt`` on kernels in the styles of the wild, and what it is made of."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pytest_gemm.adopt.candidates import assignments, blocks, variants
+from pytest_gemm.adopt.host_code import HostCode
+from pytest_gemm.adopt.launches import find_launches
+from pytest_gemm.adopt.names import matrix_scores, scalar_scores, size_scores
+from pytest_gemm.adopt.prober import Prober
+from pytest_gemm.adopt.reading import Reading
+from pytest_gemm.adopt.search import by_meaning
+from pytest_gemm.adopt.sizes import Sizes
+from pytest_gemm.adopt.source import read_source
+from pytest_gemm.backends.base import CudaProgram, LaunchConfig
+from pytest_gemm.backends.host import HostBackend
+from pytest_gemm.cli import main
+from pytest_gemm.correctness import check_exactly
+from pytest_gemm.cuda_items import Code
+from pytest_gemm.device import Workspace
+from pytest_gemm.errors import SpecError
+from pytest_gemm.expressions import compile_expression
+from pytest_gemm.kernelspec import Kernel
+from pytest_gemm.launching import arguments_of
+from pytest_gemm.problem import Problem
+from pytest_gemm.registry import load_registry
+
+FILES = Path(__file__).parent / "adopting"
+
+
+@dataclass(frozen=True)
+class Wild:
+    """A file, the declaration that it gets, and what is said of it.
+
+    Without ``args`` it is refused. ``problem`` has odd sizes as far as the kernel takes them.
+    """
+
+    name: str
+    args: str = ""
+    grid: tuple[str, ...] = ("cdiv(N, 16)", "cdiv(M, 16)")
+    block: tuple[str, ...] = ("16", "16")
+    requires: tuple[str, ...] = ()
+    says: tuple[str, ...] = ()
+    problem: str = "37x29x19"
+    shared_mem: str = "0"
+    params: tuple[tuple[str, int], ...] = ()
+
+
+WILD = (
+    Wild("widths", "A B C M K N"),
+    Wild("nameless", "A B C N M K"),
+    Wild("wide_integers", "C A B K M N", ("cdiv(M, 16)", "cdiv(N, 16)")),
+    Wild(
+        "c_first",
+        "C A B K N",
+        ("cdiv(N, SIDE)", "cdiv(M, SIDE)"),
+        ("32", "32"),
+        ("M % 32 == 0", "N % 32 == 0", "K % 32 == 0"),
+        ("exact for multiples of 32 only, in M, N and K", r"K % 32 != 0: .*reads .* of [AB]"),
+        "96x32x64",
+        params=(("SIDE", 32),),
+    ),
+    Wild(
+        "template_tile",
+        "A B C M K N",
+        ("cdiv(N, TILE)", "cdiv(M, TILE)"),
+        params=(("TILE", 16),),
+    ),
+    Wild(
+        "register_tile",
+        "M N K alpha A B beta C",
+        ("cdiv(N, BN)", "cdiv(M, BM)"),
+        ("BM * BN // (TM * TN)",),
+        params=(("BK", 8), ("BM", 64), ("BN", 32), ("TM", 8), ("TN", 4)),
+    ),
+    Wild("flat_block", "M N K A B C", ("cdiv(M, 32)", "cdiv(N, 32)"), ("1024",)),
+    Wild("flat_index", "A B C M K N", ("cdiv(M * N, 256)",), ("256",)),
+    Wild("thread_per_row", "A B C M K N", ("cdiv(M, 256)",), ("256",)),
+    Wild("alpha_beta", "M N K alpha A B beta C"),
+    Wild("reads_old_c", says=(r"the old C is read although beta = 0", "not adopted")),
+    Wild("column_major", "N M K B A C"),
+    Wild("transposed_b", says=("B was read transposed",)),
+    Wild("struct_by_value", says=(r"struct_by_value.cu:10: 'Matrix A' is a struct",)),
+    Wild("dynamic_shared", "A B C M N K", shared_mem="2048"),
+    Wild(
+        "floor_grid",
+        "A B C M N K",
+        says=(r"launch in line 18 has another grid, \[N // 16, M // 16\].* not written",),
+    ),
+    Wild(
+        "host_around",
+        "A B C N",
+        requires=("M == N", "N == K"),
+        says=(r"correct for squares only: on 192x128x64, host_around.cu:25: out-of-bounds",),
+        problem="37",
+    ),
+    Wild(
+        "rectangle_bug",
+        "A B C M N K",
+        requires=("N == K",),
+        says=(r"correct for N == K only: on 96x64x32, rectangle_bug.cu:9: .* past the end of A",),
+        problem="37x29x29",
+    ),
+    Wild(
+        "swapped_grid",
+        "A B C M N K",
+        ("cdiv(N, 32)", "cdiv(M, 8)"),
+        ("32", "8"),
+        says=(r"launch in line 22 has another grid, \[cdiv\(M, 32\), cdiv\(N, 8\)\]",),
+    ),
+    Wild(
+        "unguarded_tile",
+        "A B C M K N",
+        requires=("M % 16 == 0", "N % 16 == 0", "K % 16 == 0"),
+        says=(
+            "exact for multiples of 16 only, in M, N and K",
+            r"M % 16 != 0: .*unguarded_tile.cu:11: .*past the end of A",
+        ),
+        problem="48x16x80",
+    ),
+    Wild("race", says=(r"race.cu:1[347]: race in block .* no barrier is between them",)),
+    Wild(
+        "macro_tile",
+        "A B C M N K",
+        ("cdiv(N, BLOCK)", "cdiv(M, BLOCK)"),
+        params=(("BLOCK", 16),),
+    ),
+    Wild("leading_dimensions", "M N K alpha A lda B ldb beta C ldc"),
+    Wild(
+        "vectors_of_four",
+        "A B C M N K",
+        ("cdiv(N, 32)", "cdiv(M, 16)"),
+        ("8", "16"),
+        ("N % 4 == 0",),
+        ("exact for multiples of 4 only, in N",),
+        "37x44x19",
+    ),
+    Wild("addition", "A B C M * N", ("cdiv(M * N, 256)",), ("256",), problem="37x29"),
+)
+
+
+def adopted(path: Path, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, str]:
+    """The exit code, and all that was said."""
+    code = main(["adopt", str(path), *options])
+    said = capsys.readouterr()
+    return code, said.out + said.err
+
+
+def only_kernel(path: Path) -> Kernel:
+    registry = load_registry([path.parent], path.parent)
+    assert not registry.errors
+    (kernel,) = registry.kernels("host")
+    return kernel
+
+
+@pytest.fixture(scope="module")
+def backend() -> HostBackend:
+    return HostBackend()
+
+
+def run_on(backend: HostBackend, kernel: Kernel, problem: Problem) -> None:
+    """Launch as the plugin does, without watching; raises unless C is exact."""
+    executable = backend.compile(CudaProgram(*kernel.program_fields))
+
+    def launch(workspace: Workspace) -> None:
+        config = LaunchConfig(*kernel.launch(problem))
+        backend.time(executable, config, arguments_of(kernel, workspace))
+
+    check_exactly(launch, backend, problem, kernel=kernel.id)
+
+
+@pytest.mark.parametrize("wild", WILD, ids=lambda wild: wild.name)
+def test_a_kernel_of_the_wild_is_adopted_or_refused_with_the_reason(
+    wild: Wild,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    backend: HostBackend,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = (FILES / f"{wild.name}.cu").read_text(encoding="utf-8")
+    path = Path(shutil.copy(FILES / f"{wild.name}.cu", tmp_path))
+    code, said = adopted(Path(path.name), capsys, "--write")
+    for pattern in wild.says:
+        assert re.search(pattern, said), said
+    if not wild.args:
+        assert code == 1
+        assert path.read_text(encoding="utf-8") == before
+        return
+    assert code == 0, said
+    kernel = only_kernel(path)
+    assert " ".join(kernel.args) == wild.args
+    assert (kernel.grid, kernel.block) == (wild.grid, wild.block)
+    assert (kernel.requires, kernel.shared_mem) == (wild.requires, wild.shared_mem)
+    assert kernel.params == wild.params
+    if not wild.says:
+        assert "only" not in said
+        assert "other" not in said
+    problem = Problem.parse(wild.problem, kernel.op)
+    assert not kernel.skip_reason(problem)
+    run_on(backend, kernel, problem)
+
+
+def test_every_file_is_in_the_table() -> None:
+    assert {wild.name for wild in WILD} == {path.stem for path in FILES.glob("*.cu")}
+    assert len(WILD) >= 20
+
+
+def test_the_plugin_runs_what_was_written(
+    pytester: pytest.Pytester, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = pytester.mkdir("kernels")
+    for name in ("wide_integers", "register_tile", "vectors_of_four"):
+        path = Path(shutil.copy(FILES / f"{name}.cu", folder))
+        assert adopted(path, capsys, "--write")[0] == 0
+    pytester.makepyfile("def test_kernels(gemm):\n    gemm.check()\n")
+    result = pytester.runpytest_subprocess(
+        "-W", "error", "--gemm-device=host", "--gemm-bench", "--gemm-size=37x44x19"
+    )
+    assert result.parseoutcomes() == {"passed": 3, "new": 3}
+
+
+# The command
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+GUARDED = """__global__ void mul(const float *A, const float *B, float *C, int M, int N, int K)
+{
+    int row = blockIdx.y * blockDim.y + threadIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row < M && col < N) {
+        float sum = 0;
+        for (int k = 0; k < K; ++k)
+            sum += A[row * K + k] * B[k * N + col];
+        C[row * N + col] = sum;
+    }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["gone.cu"], "gone.cu: there is no such file"),
+        (["mul.cu", "--sidecar"], "--sidecar says where to write: add --write"),
+        (["mul.cu", "--entry", "other"], "--entry other: mul.cu has the kernels mul"),
+        (["none.cu"], "none.cu has no __global__ function with a body: there is no kernel"),
+        (["two.cu"], "two.cu has several kernels: choose one with --entry: mul, mul2"),
+        (["done.cu"], "done.cu:1: mul is declared here already: remove the block to have it"),
+    ],
+)
+def test_a_mistake_in_the_command_is_one_sentence(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "mul.cu", GUARDED)
+    write(tmp_path / "none.cu", "int main() {}\n")
+    write(tmp_path / "two.cu", GUARDED + GUARDED.replace("mul", "mul2"))
+    write(tmp_path / "done.cu", "// /// gemm\n// block = [16]\n// ///\n" + GUARDED)
+    assert main(["adopt", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "soon"])
+def test_seconds_are_a_number_above_zero(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as raised:
+        main(["adopt", "mul.cu", "--seconds", seconds])
+    assert raised.value.code == 2
+    assert "is no number of seconds above 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ("const float *A, float *C, int n", "k.cu:1: k takes 2 pointers, and a product or a sum"),
+        ("float **A, float *B, float *C", "k.cu:1: k takes 'float* * A', which is no pointer to"),
+        ("float *A, float *B, float *C, float a, float b, float c", "k takes 3 floats, and there"),
+        ("float *A, float *B, float *C, Shape s", "k.cu:1: 'Shape s' is a type that is not known"),
+    ],
+)
+def test_a_signature_that_no_declaration_serves_is_refused_with_its_line(
+    parameters: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "k.cu", f"__global__ void k({parameters}) {{}}\n")
+    with pytest.raises(SpecError, match=re.escape(message)):
+        read_source(Path("k.cu"))
+
+
+def test_what_cannot_be_compiled_is_said_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "mul.cu", GUARDED.replace("float sum = 0;", "float sum = none();"))
+    assert main(["adopt", "mul.cu"]) == 1
+    assert "mul.cu:5: error: 'none' was not declared in this scope" in capsys.readouterr().err
+
+
+def test_a_kernel_that_computes_something_else_is_refused_with_its_nearest_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = write(tmp_path / "mul.cu", GUARDED.replace("k = 0", "k = 1"))
+    code, said = adopted(Path("mul.cu"), capsys, "--write")
+    assert code == 1
+    assert "no reading of mul passes; the nearest one is" in said
+    assert '// grid  = ["cdiv(N, 16)", "cdiv(M, 16)"]' in said
+    assert "term k = 0 of " in said
+    assert path.read_text(encoding="utf-8") == GUARDED.replace("k = 0", "k = 1")
+
+
+# Where the declaration goes
+
+
+def test_the_block_stands_before_the_kernel_and_keeps_the_file_s_line_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = "#include <cstdio>\n\n// Multiplies.\n" + GUARDED + "int main() {}\n"
+    path = tmp_path / "mul.cu"
+    path.write_bytes(text.replace("\n", "\r\n").encode())
+    code, said = adopted(Path("mul.cu"), capsys, "--write")
+    assert code == 0
+    assert "written into mul.cu, line 3" in said
+    rows = path.read_bytes().decode().split("\r\n")
+    assert rows[1:4] == ["", "// /// gemm", "// block = [16, 16]"]
+    assert "\n".join(rows[:2] + rows[6:]) == text
+    assert only_kernel(path).args == ("A", "B", "C", "M", "N", "K")
+
+
+@pytest.mark.parametrize("name", ["mul.cuh", "mul.cu"])
+def test_a_sidecar_takes_what_the_file_cannot(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = write(tmp_path / name, GUARDED)
+    before = '[[kernel]]\nsource = "other.cu"\n'
+    write(tmp_path / "mul.gemm.toml", before)
+    options = ["--write", "--sidecar"] if name == "mul.cu" else ["--write"]
+    code, said = adopted(Path(name), capsys, *options)
+    assert code == 0
+    assert "written into mul.gemm.toml" in said
+    assert ("only .cu files hold front matter" in said) == (name == "mul.cuh")
+    assert path.read_text(encoding="utf-8") == GUARDED
+    sidecar = (tmp_path / "mul.gemm.toml").read_text(encoding="utf-8")
+    assert sidecar.startswith(before + f'\n[[kernel]]\nsource = "{name}"\n')
+    registry = load_registry([tmp_path], tmp_path)
+    assert [kernel.name for kernel in registry.kernels("host")] == ["mul"]
+
+
+def test_a_long_list_goes_over_several_lines_of_a_block() -> None:
+    args = tuple(f"M * {number}" for number in range(20))
+    lines = Reading(args=args, block=("16",), grid=("1",)).block_lines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0] == "// /// gemm"
+
+
+# What names say
+
+
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [
+        *(("M", "M"), ("numARows", "M"), ("rows", "M"), ("hA", "M"), ("height_A", "M")),
+        *(("n", "N"), ("wB", "N"), ("numBColumns", "N"), ("cols", "N"), ("width", "N")),
+        *(("K", "K"), ("wA", "K"), ("inner", "K"), ("numBRows", "K"), ("common_dim", "K")),
+        *(("lda", "lda"), ("strideB", "ldb"), ("pitch_c", "ldc"), ("dim_m", "M")),
+    ],
+)
+def test_a_size_s_name_speaks_for_a_role(name: str, role: str) -> None:
+    scores = size_scores(name)
+    assert max(scores, key=lambda known: scores[known]) == role
+
+
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [("d_A", "A"), ("matB", "B"), ("dev_c", "C"), ("lhs", "A"), ("out", "C"), ("rhs", "B")],
+)
+def test_a_pointer_s_name_speaks_for_a_matrix(name: str, role: str) -> None:
+    assert {*matrix_scores(name)} == {role}
+
+
+def test_names_that_say_nothing_speak_for_nothing() -> None:
+    assert size_scores("q") == matrix_scores("foo") == scalar_scores("s") == {}
+    assert scalar_scores("alpha") == {"alpha": 3}
+
+
+# What launch code says
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("(N + 15) / 16", "cdiv(N, 16)"),
+        ("(N + TILE - 1) / TILE", "cdiv(N, 16)"),
+        ("(N - 1) / TILE + 1", "cdiv(N, 16)"),
+        ("ceil(N / 16.0)", "cdiv(N, 16)"),
+        ("(unsigned)std::ceil((float)N / (float)TILE)", "cdiv(N, 16)"),
+        ("div_up(N, TILE)", "cdiv(N, 16)"),
+        ("CEIL_DIV(N, 2 * TILE)", "cdiv(N, 32)"),
+        ("N / block.x", "N // 16"),
+        ("(N + block.y - 1) / block.y", "cdiv(N, 8)"),
+        ("columns", "cdiv(N, 16)"),
+        ("std::max(N, 1)", "max(N, 1)"),
+        ("N * (TILE + 1)", "N * 17"),
+        ("(N + 3) * (N + 1)", "(N + 3) * (N + 1)"),
+        ("7 - (N - 1)", "7 - (N - 1)"),
+        ("TILE * TILE * sizeof(float)", "1024"),
+        ("something(N)", None),
+        ("N > 5 ? 1 : 2", None),
+        ("unknown + 1", None),
+        ("N / 0", None),
+    ],
+)
+def test_an_expression_of_the_launch_code_is_read(text: str, expected: str | None) -> None:
+    source = f"""
+    #define CEIL_DIV(a, b) (((a) + (b) - 1) / (b))
+    const int TILE = 16;
+    int main() {{
+        dim3 block(TILE, TILE / 2);
+        int columns = (N + TILE - 1) / TILE;
+        int looked_at = {text};
+    }}
+    """
+    host = HostCode(Code(source))
+    tokens = host.value_of("looked_at", len(host.code.texts))
+    assert tokens is not None
+    found = host.text(tokens, {"N": "N"}.get)
+    assert found == expected
+    if found is not None:
+        compile_expression(found)
+
+
+@pytest.mark.parametrize("text", ["loop", "a.x", "recursive(1)"])
+def test_a_name_that_means_itself_is_not_followed_for_ever(text: str) -> None:
+    source = f"""
+    #define recursive(x) recursive(x)
+    int main() {{ int loop = loop + 1; dim3 a(a.x, 1); int looked_at = {text}; }}
+    """
+    host = HostCode(Code(source))
+    tokens = host.value_of("looked_at", len(host.code.texts))
+    assert tokens is not None
+    assert host.text(tokens, lambda _: None) is None
+
+
+def test_launches_are_found_with_their_parts() -> None:
+    source = """
+    template <int T> __global__ void k(float *A, int n);
+    void run(float *d_A, int n) {
+        dim3 grid(n / 32, 4), block = dim3(32, 8);
+        ns::k<32><<<grid, block, 32 * 4>>>(d_A, n);
+        k<16><<<n, 256>>>((float *)d_A, n);
+        if (a << 3 < b) {}
+    }
+    """
+    first, second = find_launches(Code(source), source)
+    assert (first.name, first.line, len(first.template or ())) == ("k", 5, 1)
+    assert [len(first.grid), len(first.block), len(second.grid)] == [2, 2, 1]
+    assert first.host.text(first.shared_mem, lambda _: None) == "128"
+    assert first.names() == second.names() == ["d_A", "n"]
+
+
+def test_what_an_argument_means_takes_its_place_in_an_expression() -> None:
+    assert by_meaning("cdiv(arg3, 16) * arg1", ("A", "N", "C", "M * N")) == "cdiv(M * N, 16) * N"
+    assert by_meaning("2 * arg3", ("A", "B", "C", "M * N")) == "2 * (M * N)"
+
+
+# What is tried
+
+
+def test_the_likeliest_arguments_come_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(
+        tmp_path / "k.cu", "__global__ void k(float *p, float *q, float *r, int a, int b, int c) {}"
+    )
+    source = read_source(Path("k.cu"))
+    found = assignments(source.signature, "gemm", None)
+    assert found[0] == ("A", "B", "C", "M", "K", "N")
+    assert len(found) == len({*found}) == 6 * 27
+    assert [v.entry for v in variants(source)] == [""]
+    assert blocks(source, next(iter(variants(source))))
+
+
+def test_a_constant_pointer_is_never_the_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "k.cu", "__global__ void k(float *p, const float *q, const float *r) {}")
+    found = assignments(read_source(Path("k.cu")).signature, "gemm", None)
+    assert found == [("C", "A", "B"), ("C", "B", "A")]
+
+
+def test_sizes_that_are_tied_change_together() -> None:
+    sizes = Sizes(Problem("gemm", 64, 64, 32), ("M == N",))
+    assert sizes.groups == [("M", "N"), ("K",)]
+    assert sizes.moved({"M": 8}) == Problem("gemm", 72, 72, 32)
+    odd = sizes.with_residues()
+    assert (odd.M, odd.M % 2, odd.K % 2) == (odd.N, 1, 1)
+
+
+# The process that tries
+
+
+def prober(text: str, **options: float) -> Prober:
+    seconds = options.get("seconds", 60.0)
+    return Prober("mul.cu", text, "mul", time.monotonic() + seconds)
+
+
+NATURAL = Reading("", ("A", "B", "C", "M", "N", "K"), ("16", "16"), ("cdiv(N, 16)", "cdiv(M, 16)"))
+SMALL = Problem("gemm", 37, 29, 19)
+
+
+def test_an_attempt_says_what_was_written_and_whether_it_is_right() -> None:
+    with prober(GUARDED) as process:
+        whole = process.attempt(NATURAL, SMALL)
+        one = process.attempt(NATURAL.with_grid("1"), SMALL)
+        again = process.attempt(NATURAL.with_grid("1"), SMALL)
+        assert process.launches == 2
+    assert whole.is_exact
+    assert whole.is_clean
+    assert (one.is_right, one.is_exact, one.extent.rows, one.extent.columns) == (
+        *(True, False),
+        *((0, 16), (0, 16)),
+    )
+    assert one is again
+
+
+def test_a_kernel_that_ends_its_process_harms_no_other_attempt() -> None:
+    text = "#include <cstdlib>\n" + GUARDED.replace(
+        "float sum = 0;", 'float sum = 0; if (K == 19) { printf("[]\\n"); abort(); }'
+    )
+    with prober(text) as process:
+        assert process.attempt(NATURAL, SMALL).fault
+        assert process.attempt(NATURAL, Problem("gemm", 37, 29, 20)).is_exact
+
+
+def test_an_endless_kernel_is_ended() -> None:
+    text = GUARDED.replace("++k", "k += K > 19 ? 0 : 1")
+    with prober(text) as process:
+        assert process.attempt(NATURAL, Problem("gemm", 37, 29, 20)).is_slow
+        assert process.attempt(NATURAL, SMALL).is_exact
+
+
+def test_an_impossible_launch_is_told() -> None:
+    with prober(GUARDED) as process:
+        attempt = process.attempt(Reading("", NATURAL.args, ("2048",), ("1",)), SMALL)
+    assert "exceeds 1024" in attempt.impossible
+    assert not attempt.is_right
+
+
+def test_the_result_that_is_added_to_the_old_one_is_recognised() -> None:
+    with prober(GUARDED.replace("] = sum", "] += sum")) as process:
+        attempt = process.attempt(NATURAL, SMALL)
+    assert attempt.adds
+    assert attempt.is_right
