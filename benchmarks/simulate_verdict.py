@@ -9,6 +9,7 @@ if it calls any of them slower though nothing changed.
 from __future__ import annotations
 
 import argparse
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,7 +26,11 @@ from pytest_gemm.screen import Screen, device_spread, screen
 Array = npt.NDArray[np.float64]
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]
 
-DATA = Path(__file__).parents[1] / "tests" / "data"
+ROOT = Path(__file__).parents[1]
+DATA, RESULTS = ROOT / "tests" / "data", ROOT / "benchmarks" / "gpu" / "results"
+SUITE = 100
+"""Benchmarks that are stored, where only one is looked at."""
+
 LAUNCHES = 40
 """Samples of one session in the simulation."""
 
@@ -257,7 +262,7 @@ def duets(world: World, workers: int, runs: int, *, slowdown: float = 0.0, seed:
     tally = Tally()
     for _ in range(runs):
         outcome, rounds = dueted(
-            world.kind, 100, lambda n: [loss + x for x in world.worker_ratios(rng, n)], workers
+            world.kind, SUITE, lambda n: [loss + x for x in world.worker_ratios(rng, n)], workers
         )
         tally.add([outcome])
         tally.second_rounds += rounds > 1
@@ -266,14 +271,78 @@ def duets(world: World, workers: int, runs: int, *, slowdown: float = 0.0, seed:
 
 # Recorded sessions
 
-Recording = Mapping[str, Array]
-"""Cases, each processes x allocations x samples in the order they were taken (seconds)."""
+
+@dataclass(frozen=True)
+class Recording:
+    """What processes measured: a session of each case in each process, in seconds.
+
+    ``sessions`` are, by case, processes x allocations x samples in the order they were taken.
+    ``ratios`` are each process' log(new / old) of duets of two equal builds, where there were
+    such duets: else a process' samples are cut into one.
+    """
+
+    kind: str
+    sessions: Mapping[str, Array]
+    ratios: Mapping[str, Array] = field(default_factory=dict)
+
+    @property
+    def processes(self) -> int:
+        return min(map(len, self.sessions.values()))
+
+    def worker_ratios(
+        self, case: str, rng: np.random.Generator, slowdown: float
+    ) -> Callable[[int], list[float]]:
+        """Gives so many workers' log ratios of a case.
+
+        Any of the recorded ones, as often as chance has it, spread about their mean so that their
+        variance is the one that a sample of so many is a sample of.
+        """
+        if case in self.ratios:
+            d = self.ratios[case]
+            wide = d.mean() + (d - d.mean()) * (len(d) / (len(d) - 1)) ** 0.5 + np.log1p(slowdown)
+            return lambda count: rng.choice(wide, count).tolist()
+        processes = self.sessions[case]
+        return lambda count: [
+            resampled_ratio(processes[i % len(processes)], rng, slowdown) for i in range(count)
+        ]
 
 
 def recorded(name: str) -> Recording:
+    """Sessions of one H200."""
     with np.load(DATA / name) as file:
         cases = {case: np.asarray(file[case], np.float64) for case in file.files}
-    return {name: x if x.ndim == 3 else x[:, None, :] for name, x in cases.items()}
+    return Recording(
+        "cuda", {name: x if x.ndim == 3 else x[:, None, :] for name, x in cases.items()}
+    )
+
+
+def recorded_duets(path: Path) -> Recording:
+    """What ``verdicts.py --parts duets`` wrote: the old builds' times are the sessions."""
+    found = json.loads(path.read_text(encoding="utf-8"))
+    times = {case: np.asarray(workers) for case, workers in found["cases"].items()}
+    is_old = np.array([[k == "A" for k in order_of(i)] for i in range(USUAL.blocks)])
+    return Recording(
+        found["kind"],
+        {case: x[:, :, is_old[: x.shape[2]]] for case, x in times.items()},
+        {case: np.array([worker_ratio(w.tolist()) for w in x]) for case, x in times.items()},
+    )
+
+
+def duet_files() -> list[Path]:
+    """Every recording of duets that there is."""
+    return sorted([*DATA.glob("*duet_pairs.json"), *RESULTS.glob("*/duet_pairs.json")])
+
+
+def judged(recording: Recording, case: str, runs: int, slowdown: float, seed: int = 0) -> Tally:
+    """Duets of one case, of recorded workers; it is one of ``SUITE`` stored ones."""
+    rng = np.random.default_rng(seed)
+    tally = Tally()
+    for _ in range(runs):
+        ratios = recording.worker_ratios(case, rng, slowdown)
+        outcome, rounds = dueted(recording.kind, SUITE, ratios)
+        tally.add([outcome])
+        tally.second_rounds += rounds > 1
+    return tally
 
 
 def resampled_ratio(process: Array, rng: np.random.Generator, slowdown: float) -> float:
@@ -299,30 +368,24 @@ def resample(
 ) -> tuple[Tally, dict[str, Tally]]:
     """Suite runs of recorded sessions: any one of a case is new, any others are stored.
 
-    A duet's workers are recorded processes, taken in turn. Ours, and the other rules.
+    A duet's workers are recorded processes. Ours, and the other rules.
     """
     rng = np.random.default_rng([seed, stored])
     ours, others = Tally(), {name: Tally() for name in OTHERS}
-    cases = list(recording.values())
+    cases = recording.sessions
     for _ in range(runs):
-        chosen = [rng.permutation(len(case))[: stored + 1] for case in cases]
-        pairs = list(zip(cases, chosen, strict=True))
-        old = [case[order[1:]].reshape(stored, -1) for case, order in pairs]
-        new = [case[order[0]].ravel() * (1 + slowdown) for case, order in pairs]
+        chosen = {name: rng.permutation(len(case))[: stored + 1] for name, case in cases.items()}
+        old = [cases[name][order[1:]].reshape(stored, -1) for name, order in chosen.items()]
+        new = [cases[name][order[0]].ravel() * (1 + slowdown) for name, order in chosen.items()]
         medians = np.array([np.median(np.log(x), axis=-1) for x in old])
-        answers = screened("cuda", np.array([np.median(np.log(x)) for x in new]), medians)
+        answers = screened(recording.kind, np.array([np.median(np.log(x)) for x in new]), medians)
         outcomes: list[str] = []
-        for case, found in zip(cases, answers, strict=True):
+        for name, found in zip(cases, answers, strict=True):
             if not found.suspicious:
                 outcomes.append(found.outcome)
                 continue
-            outcome, rounds = dueted(
-                "cuda",
-                len(cases),
-                lambda n, case=case: [  # type: ignore[misc]
-                    resampled_ratio(case[i % len(case)], rng, slowdown) for i in range(n)
-                ],
-            )
+            ratios = recording.worker_ratios(name, rng, slowdown)
+            outcome, rounds = dueted(recording.kind, len(cases), ratios)
             outcomes.append(outcome)
             ours.duets += 1
             ours.second_rounds += rounds > 1
@@ -367,7 +430,7 @@ def ramp(order: str, climb: float, runs: int, *, slowdown: float = 0.0, seed: in
                     found.append(float(np.median(new) - np.median(old)))
             return found
 
-        tally.add([dueted("cuda", 100, ratios)[0]])
+        tally.add([dueted("cuda", SUITE, ratios)[0]])
     return tally
 
 
@@ -407,8 +470,8 @@ def alarms(tally: Tally) -> str:
 
 def print_simulated(runs: int) -> None:
     some = max(10, runs // 40)
-    for kind, slow in (("cuda", (0.01, 0.02, 0.05)), ("host", (0.05, 0.1, 0.2))):
-        found = (f"{x:.0%} found" for x in slow)
+    for kind, slow in SLOW.items():
+        found = (f"{100 * x:.0f} % found" for x in slow)
         heading(f"{kind}, 100 benchmarks", "S", "runs with an alarm (bound)", *found, "duets")
         for name, world in WORLDS.items():
             if world.kind != kind:
@@ -419,7 +482,7 @@ def print_simulated(runs: int) -> None:
                 row(name, str(S), alarms(same), *found, f"{same.duets / same.runs:.1f}")
         print()
     heading("100 benchmarks, S = 10", "rule", "runs with an alarm", "1 %", "2 %", "5 %")
-    for name in ("sessions 0.2 %", "sessions 0.5 %", "0.2 %, heavy tails"):
+    for name in ("sessions 0.2 %", "sessions 0.5 %", "0.2 %, heavy tails", "0.2 %, bimodal"):
         world = WORLDS[name]
         others = simulate_others(world, 100, 10, max(10, runs // 10))
         slow = [simulate_others(world, 100, 10, 10, slowdown=x) for x in (0.01, 0.02, 0.05)]
@@ -459,24 +522,56 @@ def print_fallback(runs: int) -> None:
             row(name, str(S), alarms(same), *map(share, found))
 
 
+SLOW = {"cuda": (0.01, 0.02, 0.05), "host": (0.05, 0.1, 0.2)}
+"""Slowdowns of the tables."""
+
+
 def print_resampled(runs: int) -> None:
-    """Per rule: runs with an alarm; and 1, 2 and 5 % found."""
+    """Per rule: runs with an alarm; and what is found of each slowdown."""
     heading("recorded", "S", "ours (bound)", *OTHERS, "duets")
     for name in ("replays", "placements", "events"):
-        recording = recorded(f"h200_{name}.npz")
-        processes = min(map(len, recording.values()))
-        for S in (1, 2, 3, 5):
-            if processes <= S:
-                continue
-            ours, others = resample(recording, S, runs)
-            slow = [
-                resample(recording, S, max(10, runs // 10), slowdown=x) for x in (0.01, 0.02, 0.05)
-            ]
-            cells = [f"{alarms(ours)}; {', '.join(share(s[0].found) for s in slow)}"]
-            for rule, tally in others.items():
-                found = ", ".join(share(s[1][rule].found) for s in slow)
-                cells.append(f"{share(tally.alarms / tally.runs)}; {found}")
-            row(name, str(S), *cells, f"{ours.duets / ours.runs:.1f}")
+        print_recording(name, recorded(f"h200_{name}.npz"), runs)
+
+
+def print_recording(title: str, recording: Recording, runs: int) -> None:
+    for S in (1, 2, 3, 5):
+        if recording.processes <= S:
+            continue
+        ours, others = resample(recording, S, runs)
+        slow = [
+            resample(recording, S, max(10, runs // 10), slowdown=x) for x in SLOW[recording.kind]
+        ]
+        cells = [f"{alarms(ours)}; {', '.join(share(s[0].found) for s in slow)}"]
+        for rule, tally in others.items():
+            found = ", ".join(share(s[1][rule].found) for s in slow)
+            cells.append(f"{share(tally.alarms / tally.runs)}; {found}")
+        row(title, str(S), *cells, f"{ours.duets / ours.runs:.1f}")
+
+
+def print_recorded_duets(runs: int) -> None:
+    """Each case by itself, then suites of them, from every recording that there is."""
+    for path in duet_files():
+        recording = recorded_duets(path)
+        slow = SLOW[recording.kind][:2]
+        found = [f"{100 * x:.0f} % found" for x in slow]
+        print(f"{path.relative_to(ROOT)}\n")
+        heading("case", "us", "d: mean", "sd", "unchanged: slower", "inconclusive", *found)
+        for case, d in recording.ratios.items():
+            same = judged(recording, case, runs, 0.0)
+            unclear = same.outcomes["inconclusive"] / same.runs
+            row(
+                *(
+                    case,
+                    f"{1e6 * np.median(recording.sessions[case]):.4g}",
+                    f"{100 * d.mean():+.2f} %",
+                ),
+                *(f"{100 * d.std(ddof=1):.2f} %", share(same.found), share(unclear)),
+                *(share(judged(recording, case, runs, x).found) for x in slow),
+            )
+        print()
+        heading("recorded duets", "S", "ours (bound)", *OTHERS, "duets")
+        print_recording(recording.kind, recording, runs)
+        print()
 
 
 def print_ramp(runs: int) -> None:
@@ -492,6 +587,7 @@ PARTS: Mapping[str, tuple[Callable[[int], None], float]] = {
     "duets": (print_duets, 2.5),
     "fallback": (print_fallback, 0.25),
     "resampled": (print_resampled, 0.5),
+    "recorded": (print_recorded_duets, 0.5),
     "ramp": (print_ramp, 0.1),
 }
 

@@ -17,8 +17,9 @@ import pytest
 
 from pytest_gemm.margin import EXPECTED, calibrated, margin_of
 
-DATA = Path(__file__).parent / "data"
-SCRIPT = Path(__file__).parents[1] / "benchmarks" / "simulate_verdict.py"
+ROOT = Path(__file__).parents[1]
+DATA = ROOT / "tests" / "data"
+SCRIPT = ROOT / "benchmarks" / "simulate_verdict.py"
 
 
 @pytest.fixture(scope="module")
@@ -212,7 +213,7 @@ def test_workers_of_a_gpu_repeat_better_than_is_expected_of_them(sim: Any, name:
     """What two builds of a kernel add is not in samples of one."""
     rng = np.random.default_rng(0)
 
-    for case in sim.recorded(f"h200_{name}.npz").values():
+    for case in sim.recorded(f"h200_{name}.npz").sessions.values():
         ratios = [sim.resampled_ratio(process, rng, 0.0) for process in case for _ in range(20)]
         assert np.std(ratios) < EXPECTED["cuda"].duet.sd * 0.6
 
@@ -244,6 +245,64 @@ def test_duets_recorded_on_a_busy_cpu_are_judged_right(sim: Any, pair: str) -> N
         outcomes.add(sim.dueted("host", len(PAIRS), draw)[0])
 
     assert outcomes == {"slower" if "plus" in pair else "same"}
+
+
+RECORDED = sorted(
+    path.relative_to(ROOT).as_posix()
+    for pattern in ("tests/data/*duet_pairs.json", "benchmarks/gpu/results/*/duet_pairs.json")
+    for path in ROOT.glob(pattern)
+)
+
+
+@pytest.mark.parametrize("path", RECORDED)
+def test_recorded_duets_find_what_is_to_be_found_where_they_repeat_as_expected(
+    sim: Any, path: str
+) -> None:
+    recording = sim.recorded_duets(ROOT / path)
+    expected = EXPECTED[recording.kind].duet.sd
+    little, more = {"cuda": (0.01, 0.02), "host": (0.1, 0.2)}[recording.kind]
+
+    assert len(recording.ratios) >= 9
+    assert recording.processes >= 12
+    for case, ratios in recording.ratios.items():
+        assert sim.judged(recording, case, 100, 0.0).found == 0, case
+        if ratios.std(ddof=1) <= expected:
+            assert sim.judged(recording, case, 100, little).found >= 0.9, case
+            assert sim.judged(recording, case, 100, more).found >= 0.99, case
+
+
+@pytest.mark.parametrize("path", RECORDED)
+def test_suites_of_recorded_duets_do_not_alarm(sim: Any, path: str) -> None:
+    """Sessions, duets and the samples that other rules see are all of the same processes."""
+    ours, others = sim.resample(sim.recorded_duets(ROOT / path), 3, 150)
+
+    assert ours.alarms == 0
+    assert ours.bound < 0.02
+    assert ours.outcomes["inconclusive"] <= 0.01 * ours.outcomes.total()
+    assert others["Mann-Whitney, launches pooled"].alarms > 75
+
+
+def test_recorded_ratios_keep_their_mean_and_their_variance(sim: Any) -> None:
+    d = np.array([0.01, -0.01, 0.03, 0.0])
+    recording = sim.Recording("cuda", {"case": np.ones((4, 1, 8))}, {"case": d})
+
+    drawn = recording.worker_ratios("case", np.random.default_rng(0), 0.02)(100_000)
+
+    assert np.mean(drawn) == pytest.approx(d.mean() + np.log(1.02), abs=2e-4)
+    assert np.std(drawn) == pytest.approx(d.std(ddof=1), rel=0.01)
+
+
+def test_the_sessions_of_recorded_duets_are_the_old_builds_times(sim: Any, tmp_path: Path) -> None:
+    blocks = [[1.0, 2.0, 3.0, 1.5], [4.0, 1.25, 1.75, 5.0]] * 2
+    path = tmp_path / "duet_pairs.json"
+    path.write_text(json.dumps({"kind": "cuda", "cases": {"add": [[blocks] * 4] * 3}}))
+
+    recording = sim.recorded_duets(path)
+
+    assert recording.sessions["add"].shape == (3, 4, 8)
+    assert recording.sessions["add"][0, 0].tolist() == [1.0, 1.5, 1.25, 1.75] * 2
+    first, second = np.log(2 * 3 / (1 * 1.5)) / 2, np.log(4 * 5 / (1.25 * 1.75)) / 2
+    assert recording.ratios["add"] == pytest.approx([(first + second) / 2] * 3)
 
 
 def test_a_calibration_of_the_same_duets_keeps_the_least_margin() -> None:
