@@ -43,6 +43,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib.metadata import entry_points
+from itertools import zip_longest
 from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
@@ -57,7 +58,7 @@ from pytest_gemm.backends.choice import choose_backend  # noqa: E402
 from pytest_gemm.calibrating import padded  # noqa: E402
 from pytest_gemm.case import Case  # noqa: E402
 from pytest_gemm.duet import USUAL, worker_ratio  # noqa: E402
-from pytest_gemm.errors import BackendError  # noqa: E402
+from pytest_gemm.errors import GemmError  # noqa: E402
 from pytest_gemm.executor import open_executor  # noqa: E402
 from pytest_gemm.margin import EXPECTED  # noqa: E402
 from pytest_gemm.options import project_options  # noqa: E402
@@ -167,6 +168,8 @@ class Project:
             "exit_code": code,
             "wall_s": round(time.perf_counter() - started, 1),
             "last_line": last_line(said),
+            "device": records[0]["result"]["device"].get("description"),
+            "uuid": records[0]["result"]["environment"].get("uuid"),
             "cases": {record["id"]: brief(record) for record in records},
         }
 
@@ -231,8 +234,8 @@ class Proof:
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "commit": options.commit,
             "python": platform.python_version(),
-            "parts": {},
         }
+        self.parts: dict[str, Any] = {}
 
     def do(self, name: str) -> None:
         """Run one part; note its wall time, and why it failed."""
@@ -245,25 +248,29 @@ class Proof:
             failure = f"{type(error).__name__}: {error}"
             print(f"   {failure[-2000:]}", flush=True)
         seconds = round(time.perf_counter() - started, 1)
-        self.facts["parts"][name] = {"wall_s": seconds, "failure": failure[-3000:]}
-        self.write("run.json", self.facts, indent=1)
+        self.parts[name] = {"wall_s": seconds, "failure": failure[-3000:]}
+        self.write("run.json", {"parts": self.parts}, indent=1)
         print(f"   {seconds:.1f} s", flush=True)
 
     def store(self) -> None:
-        """Store sessions of the whole suite until there are enough."""
-        while (stored := self.project.stored) < self.options.sessions:
+        """Store sessions of the whole suite until there are enough, or one run more has not helped.
+
+        Raises RuntimeError where nothing is stored.
+        """
+        for _ in range(self.options.sessions + 1):
+            if self.project.stored >= self.options.sessions:
+                return
             self.project.write()
             found = self.project.bench("update")
-            print(f"   stored {stored + 1}: {found['last_line']}", flush=True)
-            if found["exit_code"] or self.project.stored <= stored:
-                raise RuntimeError(f"no session was stored: {found['last_line']}")
+            print(f"   to be stored: {found['wall_s']} s, {found['last_line']}", flush=True)
+        if not list((self.project.root / "baselines").glob("*/*.json")):
+            raise RuntimeError("nothing could be stored")
 
     def unchanged(self) -> None:
         self._unchanged("unchanged", [])
 
     def subset(self) -> None:
-        names = sorted(self.project.cases)
-        self._unchanged("subset", sorted(random.Random(0).sample(names, min(SUBSET, len(names)))))
+        self._unchanged("subset", spread_over_kernels(self.project.cases.values(), SUBSET))
 
     def forced(self) -> None:
         self._unchanged("forced", [], "--gemm-against=baseline")
@@ -302,13 +309,13 @@ class Proof:
                 name: [rounded(truth[level]["log_ratios"][name]) for truth in truths]
                 for name in slowed
             }
-        self.write("planted.json", found)
+        self.write("planted.json", {"levels": found})
         for what in found.values():
             steps = what["steps"]
             self.project.write(lambda name, text, steps=steps: self._with(name, text, steps))  # type: ignore[misc]
             ran = self.project.bench("strict", [*slowed, *beside])
             what["run"] = ran
-            self.write("planted.json", found)
+            self.write("planted.json", {"levels": found})
             print(f"   {ran['wall_s']} s, {ran['last_line']}", flush=True)
         self.project.write()
 
@@ -353,15 +360,28 @@ class Proof:
                 builds = [replace(case, kernel=padded(case.kernel, n)) for n in (0, 11)]
                 try:
                     times = executor.duet((builds[0], None), (builds[1], None), round_)
-                except BackendError as error:
+                except GemmError as error:
                     print(f"   {case.id} is left out: {error}", flush=True)
                     continue
                 found["cases"][case.id] = rounded(times)
                 self.write("duet_pairs.json", found)
+                print(f"   {case.id}: {len(times)} processes", flush=True)
 
-    def write(self, name: str, found: Any, indent: int | None = None) -> None:
-        text = json.dumps(found, indent=indent, separators=None if indent else (",", ":"))
+    def write(self, name: str, found: Mapping[str, Any], indent: int | None = None) -> None:
+        """Write a file of the folder, with what it was made by."""
+        separators = None if indent else (",", ":")
+        text = json.dumps({"about": self.facts, **found}, indent=indent, separators=separators)
         (self.folder / name).write_text(text + "\n", encoding="utf-8")
+
+
+def spread_over_kernels(cases: Iterable[Case], count: int) -> list[str]:
+    """Ids of so many cases, as many of each kernel as can be, always the same."""
+    by_kernel: dict[str, list[str]] = {}
+    for case in cases:
+        by_kernel.setdefault(case.kernel.name, []).append(case.id)
+    shuffled = [random.Random(0).sample(names, len(names)) for names in by_kernel.values()]
+    turns = zip_longest(*shuffled)
+    return [name for turn in turns for name in turn if name][:count]
 
 
 def _duet_cases(cases: Iterable[Case], device: str) -> list[Case]:
@@ -385,7 +405,7 @@ def tables(folder: Path) -> dict[str, str]:
         rows = [unchanged_row(name, _read(folder, name)) for name in unchanged]
         found["Unchanged"] = markdown(UNCHANGED, rows)
     if _is_there(folder, "planted"):
-        found["Planted"] = markdown(WITH_WORK, planted_rows(_read(folder, "planted")))
+        found["Planted"] = markdown(WITH_WORK, planted_rows(_read(folder, "planted")["levels"]))
     if _is_there(folder, "calibration"):
         known = _read(folder, "calibration")
         row = [str(known["duets"]), share(known["bias"]), share(known["sd"])]
