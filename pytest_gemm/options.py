@@ -168,7 +168,8 @@ def project_options(arguments: Sequence[str]) -> Options:
     from pytest_gemm.errors import ConfigError
 
     try:
-        config = pytest.Config.fromdictargs({}, ["--noconftest", "--assert=plain", *arguments])
+        settled = ["--noconftest", "--assert=plain", "--capture=no", *arguments]
+        config = pytest.Config.fromdictargs({}, settled)
         return Options(config)
     except pytest.UsageError as error:
         raise ConfigError(str(error)) from None

@@ -96,6 +96,8 @@ def _measured(arguments: argparse.Namespace) -> list[Study]:
     if not set(names) <= set(NAMES):
         raise ConfigError(f"{arguments.name}: a study is one of {', '.join(NAMES)} or all")
     sizes = [_size(text) for text in arguments.size]
+    if not 0 < arguments.limit < math.inf:
+        raise ConfigError(f"--limit={arguments.limit:g}: it is a number of seconds above 0")
     out: Path | None = arguments.out
     if out is not None and (out.suffix != ".json" or not out.absolute().parent.is_dir()):
         raise ConfigError(f"--out={out}: name a .json file in a folder that exists")

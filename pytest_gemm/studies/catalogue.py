@@ -58,7 +58,7 @@ def carry_out(name: str, lab: Lab) -> Study:
         lab.measured,
         lab.left_out,
     )
-    return replace(study, findings=kind.findings(study.timed))
+    return replace(study, findings=kind.findings(study.measured))
 
 
 def _left_out(cases: Sequence[LeftOut]) -> Iterator[str]:
