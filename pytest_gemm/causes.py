@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_gemm.bits import Elements, decode, raw, word
-from pytest_gemm.comparison import number
+from pytest_gemm.comparison import beside
 from pytest_gemm.device import Violation, guard_bits
 from pytest_gemm.dtypes import TYPES
 from pytest_gemm.matrices import Float64, Operands
@@ -73,7 +73,7 @@ class Evidence:
     def element(self, row: int, column: int) -> str:
         """``C[32, 5] = 0 (should be 12)``."""
         value, expected = self.after[row, column], self.expected[row, column]
-        return f"C[{row}, {column}] = {number(value)} (should be {number(expected)})"
+        return f"C[{row}, {column}] = {beside(value, expected)}"
 
     def holds(self, predicted: Floats, slack: float = 0.0, among: Mask | None = None) -> bool:
         """Whether every wrong element (``among`` some), and enough of them, is as predicted."""
@@ -196,7 +196,11 @@ def _formulas(e: Evidence) -> Iterator[tuple[str, Float64]]:
     yield "B was read transposed", alpha * (A @ other_B) + C
     yield "A and B were read transposed", alpha * (other_A @ other_B) + C
     if problem.reference:
-        yield "the epilogue was left out", alpha * (A @ B) + problem.beta * e.before
+        plain = alpha * (A @ B)
+        yield (
+            "the epilogue was left out",
+            plain + problem.beta * e.before if problem.beta else plain,
+        )
     if alpha != 1:
         yield "alpha was left out", A @ B + C
     if problem.beta:
@@ -220,6 +224,8 @@ Run = tuple[int, int, int]
 
 def _terms(wrong: list[Evidence], _: list[Evidence]) -> str:
     """Whether all sums lack the same run of terms, or hold it twice."""
+    if wrong[0].problem.reference:
+        return ""
     K = wrong[0].problem.K
     finite = all(np.isfinite(e.after[e.wrong]).all() for e in wrong)
     if not 1 <= K <= _MOST_TERMS or not finite or min(len(e.at) for e in wrong) < PLAIN:

@@ -26,7 +26,7 @@ from pytest_gemm.bits import Elements, raw
 from pytest_gemm.comparison import number
 from pytest_gemm.correctness import check_exactly, exact_suite
 from pytest_gemm.device import Workspace
-from pytest_gemm.errors import CompileError, KernelFault, WrongResultError
+from pytest_gemm.errors import CompileError, ConfigError, KernelFault, WrongResultError
 from pytest_gemm.kernelspec import Kernel
 from pytest_gemm.launching import arguments_of, loaded
 from pytest_gemm.matrices import operands
@@ -93,6 +93,8 @@ class Checker:
             return self._counted(kernel)
         except CompileError as error:
             return Checked(unchecked=str(error).splitlines()[0])
+        except ConfigError as error:  # of the kernel's reference
+            return Checked(f"{kernel.id}: {error}")
 
     def _mistakes(self, kernel: Kernel, problem: Problem) -> str:
         """What the accesses of a kernel and its result show, or an empty text."""

@@ -74,7 +74,7 @@ class Mismatch:
         if self.matrix is not None:
             return f"matrix {self.matrix} of the batch: {replace(self, matrix=None)}"
         bound = f" +- {self.bound:.2g}" if self.bound else ""
-        value = f"{number(self.got)} (should be {number(self.expected)}{bound})"
+        value = f"{beside(self.got, self.expected, bound)}"
         if self.check.endswith("elements"):
             count = f"{self.wrong} of {self.total} {self.check} of C wrong"
             return f"{count}, first C[{', '.join(map(str, self.first))}] = {value}"
@@ -303,6 +303,14 @@ def digest(C: Elements, dtype: str = "float32") -> str:
     bits = np.ascontiguousarray(encode(C, dtype))
     sha.update(bits.astype(bits.dtype.newbyteorder("<"), copy=False).data)
     return f"sha256:{sha.hexdigest()[:32]}"
+
+
+def beside(got: float, expected: float, bound: str = "") -> str:
+    """``12 (should be 13)``, with as many digits as tell the one from the other."""
+    shown, wanted = number(got), number(expected)
+    if shown == wanted:
+        shown, wanted = repr(float(got)), repr(float(expected))
+    return f"{shown} (should be {wanted}{bound})"
 
 
 def number(value: float) -> str:

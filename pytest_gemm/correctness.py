@@ -131,7 +131,8 @@ def exact_suite(kernel: Kernel) -> tuple[Problem, ...]:
         found.append(own)
     strides = [name for name in kernel.uses_batch if name in STRIDES]
     if strides:
-        found += [_apart(own, strides) for own in found[-1:]]
+        varied = [Problem(kernel.op, *size) for size in VARIED_SIZES[kernel.op]]
+        found += [_apart(replace(kernel.of_kind(p), batch=BATCHED), strides) for p in varied]
     return tuple(own for own in found if not kernel.skip_reason(own))
 
 
@@ -303,12 +304,16 @@ def _diagnosed(
         observations = [
             replace(o, before=o.before[index], after=o.after[index]) for o in observations
         ]
-        kernel = f"{kernel}, matrix {index} of the batch,"
     if expected is None:
         expected = reference(problem, data)
     if bounds is None:
         bounds = element_bounds(problem, data)
-    return diagnose(kernel, problem, data, expected, observations, bounds)
+    found = diagnose(kernel, problem, data, expected, observations, bounds)
+    if found and index is not None:
+        title = f"{kernel} on {problem.id}"
+        rest = found.headline.removeprefix(title)
+        return replace(found, headline=f"{title}, matrix {index} of the batch{rest}")
+    return found
 
 
 def _digest(problem: Problem, C: Elements) -> str:

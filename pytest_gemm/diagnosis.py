@@ -74,15 +74,16 @@ def describe_difference(
     differs = raw(first) != raw(second)
     if not differs.any():
         return None
+    title = f"{kernel} on {problem.id}"
     if differs.ndim > 2:
         index = int(np.argwhere(differs)[0][0])
-        kernel = f"{kernel}, matrix {index} of the batch,"
+        title += f", matrix {index} of the batch"
         first, second, differs = first[index], second[index], differs[index]
     row, column = np.argwhere(differs)[0]
     values = f"{number(first[row, column])} then {number(second[row, column])}"
     held = " and ".join(o.held for o in observations)
     return Diagnosis(
-        f"{kernel} on {problem.id}: two launches differ in the bits of {differs.sum()} of "
+        f"{title}: two launches differ in the bits of {differs.sum()} of "
         f"{differs.size} elements of C, first C[{row}, {column}] = {values}",
         (
             f"differing: {Region.of(differs)}; before the launches C held {held}",

@@ -258,7 +258,7 @@ class Kernel(_Common):
         """What is compiled (CUDA kernels)."""
         return ProgramFields(self.source, self.filename, self.entry, self.defines)
 
-    @property
+    @cached_property
     def code(self) -> str:
         """The source without its front matter: what a baseline stores and compares."""
         if self.is_python:
@@ -323,11 +323,14 @@ class Kernel(_Common):
     def arguments(self, problem: Problem) -> tuple[str | int | float, ...]:
         """The kernel's arguments in order.
 
-        Buffers (and a Python kernel's stream) as their names, alpha and beta as floats, the rest
-        as ints. Raises SpecError for an integer that its C type cannot hold.
+        Buffers (and a Python kernel's stream) as their names, alpha and beta as floats (as ints
+        where C holds integers), the rest as ints. Raises SpecError for an integer that its C type
+        cannot hold.
         """
         values = self._values(problem)
-        scalars = {"alpha": problem.alpha, "beta": problem.beta}
+        scalars: dict[str, int | float] = {"alpha": problem.alpha, "beta": problem.beta}
+        if problem.types["C"].is_integer:
+            scalars = {name: int(value) for name, value in scalars.items()}
         result: list[str | int | float] = []
         for index, arg in enumerate(self.args):
             if arg in (*BUFFERS, STREAM):

@@ -28,9 +28,10 @@ class References:
         """
         if case.problem.op not in self._programs:
             return {}
-        name, program, work = self._programs[case.problem.op]
+        name, program_for, work = self._programs[case.problem.op]
         key = (case.problem, case.settings.cold)
         if key not in self._rates:
+            program = program_for(case.problem)
             kernel = Kernel(name, op=case.problem.op, args=program.parameters, callable=name)
             try:
                 taken = time_reference(

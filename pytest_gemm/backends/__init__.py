@@ -12,10 +12,13 @@ if TYPE_CHECKING:
 
 
 class Reference(NamedTuple):
-    """A vendor's routine: ``work`` are the flops (gemm) or bytes (add) that it does."""
+    """A vendor's routine: ``work`` are the flops (gemm) or bytes (add) that it does.
+
+    ``program`` makes it for products like a problem's.
+    """
 
     name: str
-    program: PythonProgram
+    program: Callable[[Problem], PythonProgram]
     work: Callable[[Problem], int]
 
 
@@ -50,10 +53,13 @@ def reference_programs(kind: str) -> Mapping[str, Reference]:
     if kind != "cuda":
         return {}
     from pytest_gemm.backends.cuda.reference import copy_program, cublas_program
-    from pytest_gemm.problem import ITEMSIZE
+
+    def copied(problem: Problem) -> int:
+        """A copy reads A and writes C."""
+        types = problem.types
+        return problem.M * problem.N * (types["A"].itemsize + types["C"].itemsize)
 
     return {
-        "gemm": Reference("cublas", cublas_program(), lambda problem: problem.flops),
-        # A copy reads A and writes C.
-        "add": Reference("copy", copy_program(), lambda p: 2 * p.M * p.N * ITEMSIZE[p.dtype]),
+        "gemm": Reference("cublas", cublas_program, lambda problem: problem.flops),
+        "add": Reference("copy", lambda _: copy_program(), copied),
     }

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from pytest_gemm.bits import encode
 from pytest_gemm.errors import KernelFault
 
 Dim3 = tuple[int, int, int]
@@ -127,6 +128,14 @@ class Matrix:
 
 Argument = Matrix | int | float | None
 """What a program is launched with; None stands for the stream of the back end, where it has one."""
+
+
+def bits_beside(value: float, arguments: Sequence[Argument]) -> int | None:
+    """A number's bits in the 16-bit type that the matrices beside it have; None for no or two."""
+    types = {a.dtype for a in arguments if isinstance(a, Matrix)} & {"float16", "bfloat16"}
+    if len(types) != 1:
+        return None
+    return int(encode(np.array(value), types.pop()))
 
 
 class Executable(Protocol):

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any
 
-from pytest_gemm.backends.base import Argument, CudaProgram, Matrix
+from pytest_gemm.backends.base import Argument, CudaProgram, Matrix, bits_beside
 from pytest_gemm.backends.cuda.memory import DeviceBuffer
 from pytest_gemm.cuda_source import Parameter, find_kernels, integer_range
 from pytest_gemm.errors import CompileError
@@ -59,9 +59,9 @@ class Signature:
                 "list them in `args`"
             )
         self._check_index_space(arguments)
-        return [self._pack(index, argument) for index, argument in enumerate(arguments)]
+        return [self._pack(index, argument, arguments) for index, argument in enumerate(arguments)]
 
-    def _pack(self, index: int, argument: Argument) -> Any:
+    def _pack(self, index: int, argument: Argument, arguments: Sequence[Argument]) -> Any:
         parameter = self._parameters[index] if self._parameters else Parameter("", "", 0)
         size = self._sizes[index] if self._sizes else None
         kind = parameter.kind if parameter.type else "other"
@@ -89,6 +89,8 @@ class Signature:
             width = size or (8 if "double" in parameter.type else 4)
             if width in _FLOATS:
                 return _FLOATS[width](argument)
+            if width == 2 and (bits := bits_beside(argument, arguments)) is not None:
+                return ctypes.c_uint16(bits)
         given = "an integer" if isinstance(argument, int) else "a floating-point number"
         raise CompileError(f"{is_a}, not {given}")
 

@@ -7,8 +7,9 @@ from importlib import import_module
 from typing import Any
 
 from pytest_gemm.backends.base import PythonProgram
-from pytest_gemm.backends.cuda.cublas import load_cublas
+from pytest_gemm.backends.cuda.cublas import PLAIN, load_cublas
 from pytest_gemm.errors import BackendError
+from pytest_gemm.problem import Problem
 
 
 def copy_program() -> PythonProgram:
@@ -16,12 +17,26 @@ def copy_program() -> PythonProgram:
     return PythonProgram(_copy, ("A", "C", "stream"))
 
 
-def cublas_program() -> PythonProgram:
-    """``C = A B`` by cuBLAS in float32. Raises BackendError where TF32 was asked for."""
+def cublas_program(problem: Problem = PLAIN) -> PythonProgram:
+    """A product like the problem's by cuBLAS, whatever its sizes.
+
+    For types other than float32 with tensor cores, where it sees fit. Raises BackendError where
+    TF32 was asked for float32.
+    """
     for name in ("CUPY_TF32", "NVIDIA_TF32_OVERRIDE"):
-        if os.environ.get(name, "0") not in ("", "0"):
+        if problem.dtype == "float32" and os.environ.get(name, "0") not in ("", "0"):
             raise BackendError(f"{name} is set: cuBLAS would not compute in float32; unset it")
-    return PythonProgram(_multiply, ("A", "B", "C", "stream"))
+
+    def multiply(A: Any, B: Any, C: Any, stream: Any) -> None:
+        if cublas := load_cublas(A.device.id):
+            cublas.multiply(A, B, C, stream.ptr, problem)
+        elif problem.dtype == "float32" and problem.label.endswith("-float32"):
+            # Right, but CuPy lets nothing of cuBLAS be captured.
+            import_module("cupy").matmul(A, B, out=C)
+        else:
+            raise BackendError(f"cuBLAS cannot be loaded for {problem.label}")
+
+    return PythonProgram(multiply, ("A", "B", "C", "stream"))
 
 
 def _copy(A: Any, C: Any, stream: Any) -> None:
@@ -29,10 +44,3 @@ def _copy(A: Any, C: Any, stream: Any) -> None:
         C.data.copy_from_device_async(A.data, A.nbytes, stream)
     else:
         C[...] = A
-
-
-def _multiply(A: Any, B: Any, C: Any, stream: Any) -> None:
-    if cublas := load_cublas(A.device.id):
-        cublas.multiply(A, B, C, stream.ptr)
-    else:  # right, but CuPy lets nothing of cuBLAS be captured
-        import_module("cupy").matmul(A, B, out=C)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_gemm.backends.base import Argument, LaunchConfig, Matrix
+from pytest_gemm.backends.base import Argument, LaunchConfig, Matrix, bits_beside
 from pytest_gemm.backends.host.faults import KINDS, Report, kernel_fault
 from pytest_gemm.backends.host.memory import HostBuffer
 from pytest_gemm.dtypes import TYPES, ElementType
@@ -180,10 +180,14 @@ class LoadedKernel:
                 "list them in `args`"
             )
         pairs = enumerate(zip(self.parameters, arguments, strict=True), start=1)
-        return [_pack(p, argument, f"parameter {i} of {where}") for i, (p, argument) in pairs]
+        return [
+            _pack(p, argument, f"parameter {i} of {where}", arguments) for i, (p, argument) in pairs
+        ]
 
 
-def _pack(parameter: _Parameter, argument: Argument, where: str) -> Any:
+def _pack(
+    parameter: _Parameter, argument: Argument, where: str, arguments: Sequence[Argument]
+) -> Any:
     kind = parameter.kind.decode()
     if isinstance(argument, Matrix):
         return _pack_matrix(parameter, argument, where)
@@ -191,6 +195,10 @@ def _pack(parameter: _Parameter, argument: Argument, where: str) -> Any:
         return _pack_integer(parameter, argument, where)
     if kind == "f" and parameter.size in (4, 8) and argument is not None:
         return (ctypes.c_float if parameter.size == 4 else ctypes.c_double)(argument)
+    if (kind, parameter.size) == ("s", 2) and isinstance(argument, float):
+        bits = bits_beside(argument, arguments)
+        if bits is not None:
+            return ctypes.c_uint16(bits)
     given = "an integer" if isinstance(argument, int) else "a floating-point number"
     raise CompileError(f"{where} is {_type_name(parameter)}, not {given}")
 
