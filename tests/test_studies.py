@@ -203,7 +203,8 @@ def measured(name: str, derived_from: str = "", n: int = 64, taken: float | None
         **{"change": "", "source_hash": "", "op": "gemm", "dtype": "float32"},
         **{"problem": f"{n}x{n}x{n}", "N": n, "flops": 2 * n**3, "block": (8, 8, 1)},
         **{"shared_mem": 0, "outcome": "passed", "message": "", "estimate": estimate},
-        **{"samples": (), "launches": 1, "counters": {}, "traffic": {}},
+        **{"samples": (), "launches": 1, "counters": {}},
+        **{"conditions": {}, "traffic": {}},
     )
 
 

@@ -70,6 +70,9 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="FILE.json", help="also write what was measured"
     )
+    parser.add_argument(
+        "--figures", type=Path, metavar="FOLDER", help="also draw the figures there, as SVG"
+    )
     parser.set_defaults(run=run)
 
 
@@ -77,13 +80,25 @@ def run(arguments: argparse.Namespace) -> int:
     from pytest_gemm.studies.catalogue import report
     from pytest_gemm.studies.document import read
 
+    if arguments.figures is not None and not arguments.figures.is_dir():
+        raise ConfigError(f"--figures={arguments.figures}: name a folder that exists")
     if arguments.name.endswith(".json"):
         studies = read(Path(arguments.name))
     else:
         studies = _measured(arguments)
     for study in studies:
         print("\n".join(report(study)))
+        if arguments.figures is not None:
+            _draw(study, arguments.figures)
     return 1 if any(study.failures for study in studies) else 0
+
+
+def _draw(study: Study, folder: Path) -> None:
+    from pytest_gemm.baselines.files import safe_name, write_atomically
+    from pytest_gemm.studies.figures import figures
+
+    for name, text in figures(study):
+        write_atomically(folder / f"{safe_name(name)}.svg", text.encode())
 
 
 def _measured(arguments: argparse.Namespace) -> list[Study]:

@@ -51,7 +51,7 @@ def side_of(measured: Measured) -> int:
 def findings(measured: Sequence[Measured]) -> dict[str, Any]:
     """By kernel: an exponential ``time`` (s) and a logarithmic ``rate`` (FLOP/s) over the side."""
     found = {}
-    for name, points in _by_kernel(measured).items():
+    for name, points in by_kernel(measured).items():
         sides = [side_of(m) for m in points]
         fits = {
             "time": exponential(sides, [m.seconds for m in points]),
@@ -78,7 +78,7 @@ def occupancy_of(measured: Measured, environment: Mapping[str, Any]) -> float | 
 
 def report(study: Study) -> Iterator[str]:
     """A table for each kernel, and its fits."""
-    for name, points in _by_kernel(study.timed).items():
+    for name, points in by_kernel(study.timed).items():
         yield f"{code(name)} on {points[0].problem}:"
         yield ""
         if study.is_host:
@@ -135,7 +135,7 @@ def _goodness(fit: Mapping[str, Any]) -> str:
     return f"R^2 = {fit['r_squared']:.4f}, rms residual {100 * fit['residual']:.2g} %"
 
 
-def _by_kernel(measured: Sequence[Measured]) -> dict[str, list[Measured]]:
+def by_kernel(measured: Sequence[Measured]) -> dict[str, list[Measured]]:
     """Those that were timed, by the kernel's name, in the order of their sides."""
     found: dict[str, list[Measured]] = {}
     for m in measured:

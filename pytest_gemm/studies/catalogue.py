@@ -84,6 +84,12 @@ def report(study: Study) -> Iterator[str]:
     yield f"{plain(study.device['description'])}{beside}; {study.date[:10]}."
     if study.cpu:
         yield f"C: {plain(study.cpu['compiler_version'])}, {plain(study.cpu['flags'])}."
+    cores = (study.cpu or study.environment).get("cores")
+    if cores and study.load > cores:
+        yield (
+            f"The CPU was busy with other work: a load of up to {study.load:.1f} on {cores} cores. "
+            "Times by the clock on the wall, NumPy's, suffer most."
+        )
     yield ""
     yield from kind.report(study)
     if study.failures:

@@ -148,17 +148,23 @@ def _leading(fit: Mapping[str, Any], ratio: Mapping[str, float] | None) -> list[
 
 def _heading(curve: Curve, study: Study) -> str:
     sign = "+" if curve.op == "add" else "\\*"
-    return f"{_who(curve.side, curve.kernel, curve.way, study)} {sign}"
+    return f"{_of(vars(curve), study)} {sign}"
+
+
+def named(curve: Curve, study: Study) -> str:
+    """What a curve is called where there is no markup."""
+    return _who(curve.side, curve.kernel, curve.way, study)
 
 
 def _of(found: Mapping[str, Any], study: Study) -> str:
-    return _who(found["side"], found["kernel"], found["way"], study)
+    kernel = found["kernel"] if found["side"] in NAMES else code(found["kernel"])
+    return _who(found["side"], kernel, found["way"], study)
 
 
 def _who(side: str, kernel: str, way: str, study: Study) -> str:
     if side in NAMES:
         return NAMES[side]
-    name = f"{code(kernel)} on the CPU" if study.is_host else code(kernel)
+    name = f"{kernel} on the CPU" if study.is_host else kernel
     return name if way == "alone" else f"{name}, {WAYS[way]}"
 
 

@@ -32,7 +32,7 @@ class Measured:
     ``side``: the device, serial C or NumPy. ``kernel`` is the kernel's id, ``name`` that without
     swept parameters; ``problem`` is the problem's id and ``flops`` its operations. ``block`` is
     (x, y, z), ``shared_mem`` dynamic bytes. ``outcome``, ``message``, ``estimate``, ``samples``
-    ``launches``, ``counters`` and ``traffic``: see ``result.Result``.
+    ``launches``, ``counters``, ``conditions`` and ``traffic``: see ``result.Result``.
     """
 
     side: Side
@@ -54,6 +54,7 @@ class Measured:
     samples: tuple[float, ...]
     launches: int
     counters: Mapping[str, float]
+    conditions: Mapping[str, Mapping[str, Any]]
     traffic: Traffic
 
     @classmethod
@@ -80,6 +81,7 @@ class Measured:
             samples=result.samples,
             launches=result.launches,
             counters=dict(result.counters),
+            conditions=dict(result.conditions),
             traffic=dict(result.traffic),
         )
 
@@ -138,6 +140,14 @@ class Study:
     def timed(self) -> tuple[Measured, ...]:
         """What passed its checks and has times."""
         return tuple(m for m in self.measured if m.estimate is not None)
+
+    @property
+    def load(self) -> float:
+        """The highest load of the CPU that was seen: processes that wanted to run."""
+        return max(
+            (float(when.get("load", 0)) for m in self.measured for when in m.conditions.values()),
+            default=0.0,
+        )
 
     @property
     def failures(self) -> tuple[str, ...]:
