@@ -106,6 +106,8 @@ def since_stored(case: Case, result: Result, store: BaselineStore) -> str:
 
 
 def _why_new(fact: Fact, facts: Iterable[Fact]) -> str:
+    if fact.counters.get("blocks_per_sm") == 0:
+        return "no block of it fits on a multiprocessor, so a launch would fail there"
     others = sorted({f.recipe for f in facts if f.benchmark == fact.benchmark})
     if not others:
         return f"nothing is stored for {fact.recipe}"

@@ -62,9 +62,13 @@ class Nvrtc:
         self._call("AddNameExpression", ctypes.c_void_p(handle), _BUFFER(name.encode()))
 
     def compileProgram(self, handle: int, options: Sequence[str]) -> None:
-        flags = [*(option.encode("utf-8", "surrogateescape") for option in options), _REPORT]
-        array = (_BUFFER * len(flags))(*flags)
-        self._call("CompileProgram", ctypes.c_void_p(handle), ctypes.c_int(len(flags)), array)
+        flags = [option.encode("utf-8", "surrogateescape") for option in options]
+        try:
+            self._compile(handle, [*flags, _REPORT])
+        except NVRTCError:
+            # The report takes the place of what the assembler says is wrong.
+            self._compile(handle, flags)
+            raise
         self.log = self.getProgramLog(handle)
 
     def getProgramLog(self, handle: int) -> str:
@@ -85,6 +89,10 @@ class Nvrtc:
 
     def destroyProgram(self, handle: int) -> None:
         self._call("DestroyProgram", ctypes.byref(ctypes.c_void_p(handle)))
+
+    def _compile(self, handle: int, flags: Sequence[bytes]) -> None:
+        array = (_BUFFER * len(flags))(*flags)
+        self._call("CompileProgram", ctypes.c_void_p(handle), ctypes.c_int(len(flags)), array)
 
     def _bytes(self, what: str, handle: int) -> bytes:
         program, size = ctypes.c_void_p(handle), ctypes.c_size_t()

@@ -1,0 +1,170 @@
+"""NVIDIA's own compiler and disassembler, where they are installed: planted slowdowns are seen."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pytest_gemm.errors import BackendError, CompileError
+from pytest_gemm.kernelspec import Kernel
+from pytest_gemm.registry import load_registry
+from pytest_gemm.static.inspection import Facts, Inspector
+from pytest_gemm.static.policy import share, worsened
+from pytest_gemm.static.toolchain import PLACES, Toolchain, find_toolchain
+
+KERNELS = Path(__file__).parent.parent / "kernels"
+UNROLLED = "#pragma unroll\n        for (int k = 0; k < TILE; ++k)"
+
+
+def test_what_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BackendError) as none:
+        find_toolchain([str(tmp_path)])
+    assert str(none.value) == (
+        "nvrtc, nvdisasm, CUDA's headers, libcu++'s headers: not installed; "
+        "pip install 'pytest-gemm[static]'"
+    )
+    for place in PLACES.values():
+        path = tmp_path / "cu13" / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    assert find_toolchain([str(tmp_path / "other"), str(tmp_path)]).root == tmp_path / "cu13"
+    (tmp_path / "cu13" / PLACES["nvdisasm"]).unlink()
+    with pytest.raises(BackendError, match=r"^nvdisasm: not installed; pip install"):
+        find_toolchain([str(tmp_path)])
+
+
+def test_files_that_are_no_tools_are_said(tmp_path: Path) -> None:
+    for name in ("nvrtc", "nvdisasm"):
+        path = tmp_path / PLACES[name]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    with pytest.raises(BackendError, match=r"NVRTC cannot be loaded .*libnvrtc.*: pip install"):
+        _ = Toolchain(tmp_path).nvrtc
+    with pytest.raises(BackendError, match="nvdisasm cannot read what NVRTC made: "):
+        Toolchain(tmp_path).disassembled(b"")
+    (tmp_path / PLACES["nvdisasm"]).write_text("#!/bin/sh\necho not a cubin >&2; exit 1\n")
+    (tmp_path / PLACES["nvdisasm"]).chmod(0o755)
+    with pytest.raises(BackendError, match=r"nvdisasm cannot read .*: not a cubin$"):
+        Toolchain(tmp_path).disassembled(b"")
+
+
+@pytest.fixture(scope="module")
+def inspector() -> Inspector:
+    """The real one. CI asks for it by ``PYTEST_GEMM_NEEDS_STATIC``: there, nothing may skip."""
+    try:
+        return Inspector(find_toolchain())
+    except BackendError as error:
+        if os.environ.get("PYTEST_GEMM_NEEDS_STATIC"):
+            raise
+        pytest.skip(str(error))
+
+
+def kernel(folder: Path, name: str, *changes: tuple[str, str]) -> Kernel:
+    """A shipped kernel with some of its text changed."""
+    source = (KERNELS / f"{name}.cu").read_text(encoding="utf-8")
+    source = "\n".join(
+        line for line in source.split("\n") if "derived_from" not in line and "change " not in line
+    )
+    for before, after in changes:
+        assert before in source
+        source = source.replace(before, after)
+    path = folder / f"{name}.cu"
+    path.write_text(source, encoding="utf-8")
+    registry = load_registry((), folder, files=(path,))
+    assert registry.errors == ()
+    [found] = registry.kernels("cuda")
+    return found
+
+
+WIDE = (("TILE = 32", "TILE = 64"), ("TM = 4", "TM = 8"), ("TN = 4", "TN = 8"))
+BOUNDS = "__launch_bounds__(ROWS * COLS)"
+PLANTS = {
+    "spill": (
+        "register_blocked",
+        WIDE,
+        ((BOUNDS, "__launch_bounds__(ROWS * COLS, 10)"), ("= 64;", "= 64; // tight")),
+        "bytes of spill stores 0 -> ",
+    ),
+    "register step": (
+        "tiled32",
+        (),
+        (("__global__ void", "__global__ void __launch_bounds__(1024, 1)"),),
+        "warps per multiprocessor 64 -> 32 (registers ",
+    ),
+    "lost unroll": (
+        "register_blocked",
+        (),
+        ((UNROLLED, UNROLLED.replace("unroll", "unroll 1")),),
+        "less is unrolled: FFMA in a turn of the inner loop 512 -> 16, loops 1 -> 2",
+    ),
+    "array in local memory": (
+        "naive",
+        (),
+        (
+            ("float acc = 0.0f;", "float acc = 0.0f, kept[16]; kept[M % 16] = beta_of(A);"),
+            ("__global__", "__device__ float beta_of(const float* A) { return A[0]; }\n__global__"),
+            ("= acc;", "= acc + kept[N % 16];"),
+        ),
+        "bytes of stack 0 -> 64",
+    ),
+}
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+def test_planted_slowdowns_are_seen(
+    plant: str, architecture: str, inspector: Inspector, tmp_path: Path
+) -> None:
+    name, common, change, phrase = PLANTS[plant]
+
+    def facts(*changes: tuple[str, str]) -> Facts:
+        return inspector.inspect(kernel(tmp_path, name, *changes), architecture).facts
+
+    before, after = facts(*common), facts(*common, *change)
+    assert any(text.startswith(phrase) for text in worsened(before, after))
+
+
+def test_a_compile_error_has_file_and_line(inspector: Inspector, tmp_path: Path) -> None:
+    broken = kernel(tmp_path, "naive", ("float acc = 0.0f;", "float acc = zero;"))
+    line = broken.source.split("\n").index("    float acc = zero;") + 1
+    with pytest.raises(CompileError) as caught:
+        inspector.inspect(broken, "sm_90")
+    first = str(caught.value).partition("\n")[0]
+    assert first == f'naive.cu:{line}: error: identifier "zero" is undefined'
+
+
+def test_what_the_assembler_refuses_is_said(inspector: Inspector, tmp_path: Path) -> None:
+    big = kernel(tmp_path, "tiled32", ("TILE = 32", "TILE = 200"), ("[32, 32]", "[5, 200]"))
+    with pytest.raises(CompileError, match=r"tiled32\.cu: error: .*too much shared data"):
+        inspector.inspect(big, "sm_90")
+
+
+def test_an_architecture_that_the_compiler_left_behind_is_said(
+    inspector: Inspector, tmp_path: Path
+) -> None:
+    with pytest.raises(BackendError, match="makes no machine code for sm_70: take it out of gemm_"):
+        inspector.inspect(kernel(tmp_path, "naive"), "sm_70")
+
+
+def test_headers_of_cuda_and_of_libcu_are_found(inspector: Inspector, tmp_path: Path) -> None:
+    headers = "#include <cuda_fp16.h>\n#include <mma.h>\n#include <algorithm>\n__global__"
+    included = kernel(tmp_path, "naive", ("__global__", headers))
+    assert inspector.inspect(included, "sm_90").facts["registers"] > 0
+
+
+def test_the_facts_are_those_of_the_code(inspector: Inspector, tmp_path: Path) -> None:
+    found = inspector.inspect(kernel(tmp_path, "register_blocked"), "sm_90")
+    # 32 x 32 x 32 multiply-adds of a tile by 64 threads; 2 x 32 x 32 copies; 4 x 4 of C; what
+    # the source says of the rest. Loads from shared memory are joined as the compiler likes.
+    assert {name: found.facts[name] for name in ("FFMA", "LDG", "STS", "STG", "BAR")} == {
+        **{"FFMA": 512, "LDG": 32, "STS": 32, "STG": 16, "BAR": 2}
+    }
+    assert found.facts["static_shared_bytes"] == 2 * 32 * 32 * 4
+    assert (found.facts["threads"], found.facts["barriers"]) == (64, 1)
+    assert found.facts["loops"] == 1
+    assert found.facts["loop.FFMA"] == 512
+    assert 0.5 < (share(found.facts) or 0) < 0.8
+    assert found.toolchain.startswith("nvrtc 13.")
+    assert inspector.inspect(kernel(tmp_path, "register_blocked"), "sm_90") == found
