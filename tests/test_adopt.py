@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gemm.adopt.candidates import assignments, blocks, variants
+from pytest_gemm.adopt.arguments import arguments
+from pytest_gemm.adopt.candidates import blocks, variants
 from pytest_gemm.adopt.host_code import HostCode
+from pytest_gemm.adopt.kinds import Kind, kinds
 from pytest_gemm.adopt.launches import find_launches
 from pytest_gemm.adopt.names import matrix_scores, scalar_scores, size_scores
 from pytest_gemm.adopt.prober import Prober
@@ -27,7 +29,7 @@ from pytest_gemm.cuda_items import Code
 from pytest_gemm.device import Workspace
 from pytest_gemm.errors import SpecError
 from pytest_gemm.expressions import compile_expression
-from pytest_gemm.kernelspec import Kernel
+from pytest_gemm.kernelspec import Kernel, KernelSpec
 from pytest_gemm.launching import arguments_of
 from pytest_gemm.problem import Problem
 from pytest_gemm.registry import load_registry
@@ -51,6 +53,7 @@ class Wild:
     problem: str = "37x29x19"
     shared_mem: str = "0"
     params: tuple[tuple[str, int], ...] = ()
+    kind: tuple[tuple[str, object], ...] = ()
 
 
 WILD = (
@@ -85,8 +88,33 @@ WILD = (
     Wild("thread_per_row", "A B C M K N", ("cdiv(M, 256)",), ("256",)),
     Wild("alpha_beta", "M N K alpha A B beta C"),
     Wild("reads_old_c", says=(r"the old C is read although beta = 0", "not adopted")),
-    Wild("column_major", "N M K B A C"),
-    Wild("transposed_b", says=("B was read transposed",)),
+    Wild(
+        "column_major",
+        "M N K A B C",
+        ("cdiv(M, 16)", "cdiv(N, 16)"),
+        kind=(("layout", "column-major"),),
+    ),
+    Wild("transposed_b", "A B C M N K", kind=(("transb", "T"),)),
+    Wild(
+        "blas_double",
+        "M N K alpha A lda B ldb beta C ldc",
+        ("cdiv(M, 16)", "cdiv(N, 16)"),
+        kind=(("layout", "column-major"), ("transb", "T"), ("dtype", "float64")),
+    ),
+    Wild(
+        "half_precision",
+        "A B C M K N",
+        ("cdiv(N, 32)", "cdiv(M, 4)"),
+        ("32", "4"),
+        kind=(("dtype", "float16"), ("acc_dtype", "float32")),
+    ),
+    Wild(
+        "accumulates",
+        "A B C M N K",
+        says=("adds the product to what C holds, which is beta = 1",),
+        kind=(("beta", 1.0),),
+    ),
+    Wild("whole_numbers", says=("whole_numbers.cu:2: mul takes matrices of a: int32, b: int32",)),
     Wild("struct_by_value", says=(r"struct_by_value.cu:10: 'Matrix A' is a struct",)),
     Wild("dynamic_shared", "A B C M N K", shared_mem="2048"),
     Wild(
@@ -200,10 +228,18 @@ def test_a_kernel_of_the_wild_is_adopted_or_refused_with_the_reason(
     assert (kernel.grid, kernel.block) == (wild.grid, wild.block)
     assert (kernel.requires, kernel.shared_mem) == (wild.requires, wild.shared_mem)
     assert kernel.params == wild.params
+    plain = KernelSpec("plain")
+    for key in ("op", "dtype", "acc_dtype", "layout", "transa", "transb", "alpha", "beta"):
+        default = "float32" if key == "acc_dtype" else getattr(plain, key)
+        if wild.name == "addition" and key == "op":
+            default = "add"
+        if wild.name == "blas_double" and key == "acc_dtype":
+            default = "float64"
+        assert getattr(kernel, key) == dict(wild.kind).get(key, default)
     if not wild.says:
         assert "only" not in said
         assert "other" not in said
-    problem = Problem.parse(wild.problem, kernel.op)
+    problem = kernel.problem(wild.problem)
     assert not kernel.skip_reason(problem)
     run_on(backend, kernel, problem)
 
@@ -375,9 +411,11 @@ def test_a_long_list_goes_over_several_lines_of_a_block() -> None:
 @pytest.mark.parametrize(
     ("name", "role"),
     [
-        *(("M", "M"), ("numARows", "M"), ("rows", "M"), ("hA", "M"), ("height_A", "M")),
-        *(("n", "N"), ("wB", "N"), ("numBColumns", "N"), ("cols", "N"), ("width", "N")),
-        *(("K", "K"), ("wA", "K"), ("inner", "K"), ("numBRows", "K"), ("common_dim", "K")),
+        *(("M", "M"), ("numARows", "rowsA"), ("rows", "M"), ("hA", "rowsA")),
+        ("height_A", "rowsA"),
+        *(("n", "N"), ("wB", "columnsB"), ("numBColumns", "columnsB"), ("width", "N")),
+        *(("K", "K"), ("wA", "columnsA"), ("inner", "K"), ("numBRows", "rowsB")),
+        *(("common_dim", "K"), ("cols", "N")),
         *(("lda", "lda"), ("strideB", "ldb"), ("pitch_c", "ldc"), ("dim_m", "M")),
     ],
 )
@@ -490,9 +528,9 @@ def test_the_likeliest_arguments_come_first(
         tmp_path / "k.cu", "__global__ void k(float *p, float *q, float *r, int a, int b, int c) {}"
     )
     source = read_source(Path("k.cu"))
-    found = assignments(source.signature, "gemm", None)
-    assert found[0] == ("A", "B", "C", "M", "K", "N")
-    assert len(found) == len({*found}) == 6 * 27
+    found = arguments(source.signature, "gemm", None, {})
+    assert found[0] == (("A", "B", "C", "M", "K", "N"), Kind(), ())
+    assert len(found) == len({*found}) == 4 * 6 * 27
     assert [v.entry for v in variants(source)] == [""]
     assert blocks(source, next(iter(variants(source))))
 
@@ -502,8 +540,33 @@ def test_a_constant_pointer_is_never_the_result(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "k.cu", "__global__ void k(float *p, const float *q, const float *r) {}")
-    found = assignments(read_source(Path("k.cu")).signature, "gemm", None)
-    assert found == [("C", "A", "B"), ("C", "B", "A")]
+    found = arguments(read_source(Path("k.cu")).signature, "gemm", None, {})
+    assert {given.args[0] for given in found} == {"C"}
+    assert found[0].args == ("C", "A", "B")
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "columns", "lda"),
+    [
+        (Kind(), "M", "K", "K"),
+        (Kind(transa="T"), "K", "M", "M"),
+        (Kind(layout="column-major"), "M", "K", "M"),
+        (Kind(layout="column-major", transa="T"), "K", "M", "K"),
+    ],
+)
+def test_what_names_of_sides_mean_depends_on_the_layout(
+    kind: Kind, rows: str, columns: str, lda: str
+) -> None:
+    meanings = kind.meanings
+    assert (meanings["rowsA"], meanings["columnsA"], meanings["lda"]) == (rows, columns, lda)
+    assert (meanings["rowsC"], meanings["columnsC"]) == ("M", "N")
+
+
+def test_a_column_major_reading_is_the_row_major_one_of_the_same_launch() -> None:
+    args = ("M", "N", "K", "A", "B", "C")
+    column = Kind(layout="column-major", transb="T")
+    assert column.in_memory(args) == Kind(transa="T").in_memory(("N", "M", "K", "B", "A", "C"))
+    assert len({kind.in_memory(args) for kind in kinds("gemm")}) == 8
 
 
 def test_sizes_that_are_tied_change_together() -> None:

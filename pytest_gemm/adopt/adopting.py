@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from pytest_gemm.adopt import tiling
 from pytest_gemm.adopt.candidates import launch_texts, number_of
+from pytest_gemm.adopt.kinds import Kind
+from pytest_gemm.adopt.names import size_scores
 from pytest_gemm.adopt.prober import Prober
 from pytest_gemm.adopt.reading import Reading
 from pytest_gemm.adopt.restrictions import first_fault, restrictions, sentences
@@ -20,6 +22,12 @@ from pytest_gemm.problem import Problem
 
 PADDING = 4
 """Elements behind each row where a leading dimension is tried."""
+
+
+OLD_C = "the old C is read although beta = 0"
+ADVICE = (
+    "; write beta == 0 ? alpha * sum : alpha * sum + beta * C[i], as BLAS does not read C either"
+)
 
 
 @dataclass(frozen=True)
@@ -44,13 +52,17 @@ def adopt(source: Source, prober: Prober, progress: Callable[[str], None]) -> Ad
     reading = _with_shared_mem(search, found)
     needed = restrictions(prober, reading, found.problem)
     notes = [*_squares(search, found), *sentences(needed)]
+    if ("beta", 1) in reading.more:
+        notes.append("it adds the product to what C holds, which is beta = 1")
     conditions = (item.condition for item in needed)
     reading = replace(reading, requires=(*reading.requires, *conditions))
     reading = _with_leading_dimensions(source, prober, reading, found.problem)
     reading = _by_name(source, reading)
     notes += [*_launch_notes(search, found), *_ambiguity(source, found)]
     progress("checking it as pytest does")
-    failure = prober.check(reading)
+    failure = prober.check(reading).partition("\n")[0]
+    if OLD_C in failure:
+        failure += ADVICE
     return Adoption(reading, tuple(notes), failure)
 
 
@@ -124,16 +136,21 @@ def _with_leading_dimensions(
 
     Only a launch with padded rows tells them apart.
     """
-    if reading.requires and any("==" in text and "%" not in text for text in reading.requires):
+    if any("==" in text and "%" not in text for text in reading.requires):
         return reading
+    names = {field.name for field in fields(Kind)}
+    kind = Kind(**{key: value for key, value in reading.more if key in names})
+    odd = Sizes(problem, ()).with_residues()
+    problem = problem if reading.requires else odd
     for position in source.signature.integers:
+        known = size_scores(source.signature.names[position])
         for name in LEADING_DIMENSIONS:
-            matrix = name[-1].upper()
-            dense = "K" if name == "lda" and problem.op == "gemm" else "N"
-            if reading.args[position] != dense:
+            dense = kind.meanings[name]
+            again = reading.args.count(dense) > 1
+            if reading.args[position] != dense or not (again or name in known):
                 continue
             args = (*reading.args[:position], name, *reading.args[position + 1 :])
-            distance: dict[str, Any] = {name: problem.ld(matrix) + PADDING}
+            distance: dict[str, Any] = {name: getattr(problem, dense) + PADDING}
             padded = replace(problem, **distance)
             other = replace(reading, args=args)
             attempt = prober.attempt(other, padded)

@@ -1,24 +1,18 @@
-"""What is tried, the likeliest first: values of parameters, blocks, and what arguments mean."""
+"""What is tried, the likeliest first: values of what is fixed when compiling, and blocks."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from itertools import permutations, product
+from dataclasses import dataclass, replace
 
+from pytest_gemm.adopt.kinds import ELEMENTS
 from pytest_gemm.adopt.launches import LaunchCode
-from pytest_gemm.adopt.names import Scores, matrix_scores, scalar_scores, size_scores
-from pytest_gemm.adopt.signature import Signature
 from pytest_gemm.adopt.source import Source
 from pytest_gemm.errors import SpecError
 from pytest_gemm.expressions import compile_expression
-from pytest_gemm.kernelspec import BUFFERS, MAX_THREADS, SCALARS
-from pytest_gemm.problem import DIMENSIONS
-
-THREE_SIZES = ("MKN", "MNK", "KMN", "NMK", "NKM", "KNM")
-"""Orders of three sizes, the most frequent in published kernels first."""
+from pytest_gemm.kernelspec import MAX_THREADS
 
 ONE_VALUE = (16, 32, 8, 64, 4)
 """What is tried for a parameter whose name says nothing."""
@@ -29,18 +23,22 @@ BLOCK_SIZES = ((64, 8, 8), (128, 8, 8), (64, 16, 4), (32, 8, 4), (128, 16, 8), (
 
 @dataclass(frozen=True)
 class Variant:
-    """Values of what is fixed when a kernel is compiled; ``launch`` is where they stand, if any."""
+    """Values of what is fixed when a kernel is compiled; ``launch`` is where they stand, if any.
+
+    ``types`` are those of the template parameters that are types.
+    """
 
     entry: str
     params: tuple[tuple[str, int], ...] = ()
     launch: LaunchCode | None = None
+    types: tuple[tuple[str, str], ...] = ()
 
     @property
     def values(self) -> dict[str, int]:
         return dict(self.params)
 
     def with_macro(self, name: str, value: int) -> Variant:
-        return Variant(self.entry, tuple(sorted({**self.values, name: value}.items())), self.launch)
+        return replace(self, params=tuple(sorted({**self.values, name: value}.items())))
 
 
 def variants(source: Source) -> Iterator[Variant]:
@@ -52,21 +50,41 @@ def variants(source: Source) -> Iterator[Variant]:
         if not source.launches:
             yield Variant(plain)
         return
-    names = [p.name for p in template]
-    entry = (
-        f"{source.function.name}<{', '.join('float' if n in source.types else n for n in names)}>"
-    )
+    names = [parameter.name for parameter in template]
     integers = [name for name in names if name not in source.types]
     seen = set()
     for launch in source.launches:
-        params = _launched_params(launch, names, integers)
-        if params is not None and params not in seen:
-            seen.add(params)
-            yield Variant(entry, params, launch)
+        params, types = _launched_params(launch, names, integers), _launched_types(launch, names)
+        if params is not None and (params, types) not in seen:
+            seen.add((params, types))
+            yield _instance(source, names, params, launch, types)
     if not seen:
         first = source.launches[0] if source.launches else None
         for values in _usual(integers):
-            yield Variant(entry, tuple(sorted(values.items())), first)
+            yield _instance(source, names, tuple(sorted(values.items())), first, ())
+
+
+def _instance(
+    source: Source,
+    names: Sequence[str],
+    params: tuple[tuple[str, int], ...],
+    launch: LaunchCode | None,
+    types: tuple[tuple[str, str], ...],
+) -> Variant:
+    """A template with values for its parameters; types that are not known are float."""
+    known = {name: "float" for name in names if name in source.types} | dict(types)
+    given = ", ".join(known.get(name, name) for name in names)
+    entry = f"{source.function.name}<{given}>"
+    return Variant(entry, params, launch, tuple(sorted(known.items())))
+
+
+def _launched_types(launch: LaunchCode, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    found = []
+    for name, tokens in zip(names, launch.template or (), strict=False):
+        text = " ".join(launch.host.code.texts[at] for at in tokens)
+        if text in ELEMENTS:
+            found.append((name, text))
+    return tuple(found)
 
 
 def _launched_params(
@@ -199,67 +217,3 @@ def _thread_counts(values: Mapping[str, int]) -> list[int]:
             if a * b % per_thread == 0:
                 found.append(a * b // per_thread)
     return list(dict.fromkeys(count for count in found if 0 < count <= MAX_THREADS))
-
-
-def assignments(signature: Signature, op: str, launch: LaunchCode | None) -> list[tuple[str, ...]]:
-    """What each parameter may get, the likeliest first."""
-    hints = launch.names() if launch else []
-    hints += [""] * (len(signature.names) - len(hints))
-    roles = [*DIMENSIONS[op], *(["M * N"] if op == "add" else [])]
-    matrices = _ranked(_matrix_choices(signature, hints))
-    sizes = _ranked(_size_choices(signature, hints, roles))
-    scalars = _ranked(_scalar_choices(signature, op))
-    found: list[tuple[float, tuple[str, ...]]] = []
-    for (a, buffers), (b, integers), (c, floats) in product(matrices, sizes, scalars):
-        args = {**buffers, **integers, **floats}
-        found.append((a + b + c, tuple(args[i] for i in range(len(signature.names)))))
-    found.sort(key=lambda item: -item[0])
-    return [args for _, args in found]
-
-
-Choice = tuple[float, dict[int, str]]
-
-
-def _ranked(choices: Iterable[Choice]) -> list[Choice]:
-    return sorted(choices, key=lambda choice: -choice[0])
-
-
-def _score(scores: Scores, hint: Scores, role: str) -> float:
-    return 2 * scores.get(role, 0) + hint.get(role, 0)
-
-
-def _matrix_choices(signature: Signature, hints: Sequence[str]) -> Iterator[Choice]:
-    written = [i for i in signature.pointers if i not in signature.constant]
-    for order, roles in enumerate(permutations(BUFFERS)):
-        given = dict(zip(signature.pointers, roles, strict=True))
-        output = next(i for i, role in given.items() if role == "C")
-        if output not in (written or signature.pointers):
-            continue
-        score = -order / 100
-        for i, role in given.items():
-            score += _score(matrix_scores(signature.names[i]), matrix_scores(hints[i]), role)
-        yield score, given
-
-
-def _size_choices(
-    signature: Signature, hints: Sequence[str], roles: Sequence[str]
-) -> Iterator[Choice]:
-    scores = {
-        i: (size_scores(signature.names[i]), size_scores(hints[i])) for i in signature.integers
-    }
-    for chosen in product(roles, repeat=len(signature.integers)):
-        order = "".join(chosen)
-        score = -THREE_SIZES.index(order) / 100 if order in THREE_SIZES else -0.1
-        score += len(set(chosen)) / 10
-        given = dict(zip(signature.integers, chosen, strict=True))
-        score += sum(_score(*scores[i], role) for i, role in given.items())
-        yield score, given
-
-
-def _scalar_choices(signature: Signature, op: str) -> Iterator[Choice]:
-    if op != "gemm" and signature.scalars:
-        return
-    for roles in permutations(SCALARS, len(signature.scalars)):
-        given = dict(zip(signature.scalars, roles, strict=True))
-        score = sum(scalar_scores(signature.names[i]).get(role, 0) for i, role in given.items())
-        yield score, given

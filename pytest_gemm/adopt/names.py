@@ -26,14 +26,6 @@ _SIDES = {
 _INNER = {"inner", "common", "depth", "shared", "contract", "reduction", "k", "mid", "middle"}
 _WHOLE = {"n", "size", "dim", "len", "length", "order", "width", "sz", "num", "side", "count"}
 _STRIDES = {"ld", "lead", "leading", "stride", "pitch", "step"}
-_OF = {
-    ("rows", "A"): "M",
-    ("columns", "A"): "K",
-    ("rows", "B"): "K",
-    ("columns", "B"): "N",
-    ("rows", "C"): "M",
-    ("columns", "C"): "N",
-}
 
 
 def parts(name: str) -> list[str]:
@@ -64,18 +56,18 @@ def scalar_scores(name: str) -> Scores:
 
 
 def size_scores(name: str) -> Scores:
-    """Which of M, N, K (or their leading dimensions) an integer's name speaks for."""
+    """Which of M, N, K an integer's name speaks for, or of ``rowsA``, ``columnsB``, ``ldc`` ..."""
     words = [word.lower() for word in parts(name)]
-    if words == ["lda"] or words == ["ldb"] or words == ["ldc"]:
-        return {words[0]: 4, **_sizes_of_stride(words[0][-1].upper())}
+    if len(words) == 1 and words[0] in ("lda", "ldb", "ldc"):
+        return {words[0]: 4}
     matrix = next((word.upper() for word in reversed(words) if word in ("a", "b", "c")), "")
     if matrix and any(word in _STRIDES for word in words):
-        return {f"ld{matrix.lower()}": 4, **_sizes_of_stride(matrix)}
+        return {f"ld{matrix.lower()}": 4}
     telling = [word for word in words if word not in _NOISE - {"n", "dim", "size"}] or words
     if matrix:
         for side, known in _SIDES.items():
             if any(word in known for word in words if word != matrix.lower()):
-                return {_OF[side, matrix]: 4}
+                return {f"{side}{matrix}": 4}
     if len(telling) == 1 and telling[0] in ("m", "n", "k"):
         return {telling[0].upper(): 4}
     last = telling[-1] if telling else ""
@@ -88,7 +80,3 @@ def size_scores(name: str) -> Scores:
     if last in ("m", "n", "k"):
         return {last.upper(): 3}
     return {"N": 1} if last in _WHOLE else {}
-
-
-def _sizes_of_stride(matrix: str) -> Scores:
-    return {_OF["columns", matrix]: 2}

@@ -27,7 +27,7 @@ class Reading:
     shared_mem: str = "0"
     params: tuple[tuple[str, int], ...] = ()
     requires: tuple[str, ...] = ()
-    more: tuple[tuple[str, str], ...] = ()
+    more: tuple[tuple[str, Any], ...] = ()
     by_name: bool = False
 
     def table(self) -> dict[str, Any]:

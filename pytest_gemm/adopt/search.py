@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pytest_gemm.adopt import tiling
+from pytest_gemm.adopt.arguments import Arguments, arguments
 from pytest_gemm.adopt.candidates import (
     Variant,
-    assignments,
     blocks,
     launch_texts,
     number_of,
@@ -20,9 +20,9 @@ from pytest_gemm.adopt.reading import Reading
 from pytest_gemm.adopt.sizes import Sizes
 from pytest_gemm.adopt.source import Source
 from pytest_gemm.adopt.trial import Attempt
-from pytest_gemm.errors import GemmError
+from pytest_gemm.errors import GemmError, SpecError
 from pytest_gemm.kernelspec import MAX_SHARED_MEM
-from pytest_gemm.problem import Problem
+from pytest_gemm.problem import DIMENSIONS, Problem
 
 LEAST_SIDE, MOST_SIDE = 32, 128
 """Sides of the tiles that problems are made of."""
@@ -89,7 +89,7 @@ class Found:
             attempt.races,
             attempt.is_right,
             -len(attempt.seen),
-            -attempt.wrong // total,
+            -attempt.wrong / total if self.reading.grid != ("1",) else -1.0,
         )
 
 
@@ -101,6 +101,7 @@ class Search:
     prober: Prober
     progress: Callable[[str], None]
     nearest: Found | None = None
+    _known: dict[object, list[Arguments]] = field(default_factory=dict)
 
     def run(self) -> Found | None:
         """The first reading that is exact, on sizes that differ if there is one.
@@ -108,6 +109,8 @@ class Search:
         Otherwise None, and ``nearest`` is what came closest. Raises Uncompilable.
         """
         own = list(self._compiling())
+        if not any(self._every(variant, op) for variant in own for op in DIMENSIONS):
+            raise self._without_product(own[0])
         for shape in self._shapes():
             for variant in own:
                 found = self._on_shape(variant, shape)
@@ -169,10 +172,25 @@ class Search:
             raise Uncompilable(reason or "there was not enough time to compile the kernel")
 
     def _compile_error(self, variant: Variant) -> str:
-        args = assignments(self.source.signature, "gemm", variant.launch)[0]
-        reading = Reading(variant.entry, args, ("1",), ("1",), "0", variant.params)
+        every = self._every(variant, "gemm") or self._every(variant, "add")
+        if not every:
+            return ""
+        given = every[0]
+        more = (*given.kind.keys, *given.keys)
+        reading = Reading(variant.entry, given.args, ("1",), ("1",), "0", variant.params, (), more)
         attempt = self.prober.attempt(reading, Problem("gemm", 3, 2, 1))
         return attempt.impossible if attempt.does_not_compile else ""
+
+    def _without_product(self, variant: Variant) -> SpecError:
+        function = self.source.function
+        elements = self.source.signature.elements(dict(variant.types))
+        types = [f"{function.parameters[i].name}: {dtype}" for i, dtype in elements.items()]
+        return SpecError(
+            f"{function.name} takes matrices of {', '.join(types)}, and there is neither a product "
+            "nor a sum of such: see 'Types' in docs/kernels.md for those there are",
+            path=function.file or self.source.shown,
+            line=function.line,
+        )
 
     def _title(self, variant: Variant) -> str:
         values = ", ".join(f"{name} = {value}" for name, value in variant.params)
@@ -196,12 +214,12 @@ class Search:
         """The first exact reading with a block, and the arguments of others that are."""
         # As much as a kernel can need; how much it does need is seen when all else is known.
         shared = str(MAX_SHARED_MEM if self.source.has_dynamic_shared_memory else 0)
-        more = (("op", problem.op),) if problem.op != "gemm" else ()
         exact: list[Found] = []
         slow, left = 0, MORE_TRIED
-        for args in self._arguments(variant, problem.op):
+        for given in self._arguments(variant, Sizes(problem, requires)):
+            more = (*given.kind.keys, *given.keys)
             reading = Reading(
-                variant.entry, args, block, ("1",), shared, variant.params, requires, more
+                variant.entry, given.args, block, ("1",), shared, variant.params, requires, more
             )
             attempt = self.prober.attempt(reading, problem)
             found = Found(reading, problem, attempt, variant)
@@ -216,13 +234,25 @@ class Search:
             return None
         return replace(exact[0], others=tuple(self._others(exact[0], exact[1:])))
 
-    def _arguments(self, variant: Variant, op: str) -> list[tuple[str, ...]]:
-        """All that there are, until a kernel is known to be at fault itself."""
-        every = assignments(self.source.signature, op, variant.launch)
+    def _arguments(self, variant: Variant, sizes: Sizes) -> list[Arguments]:
+        """All that there are, each launch once, until a kernel is known to be at fault itself."""
+        key = (variant, sizes.problem.op, sizes.requires)
+        if key not in self._known:
+            every = self._every(variant, sizes.problem.op)
+            first: dict[object, Arguments] = {}
+            for given in every:
+                op, transa, transb, args = given.kind.in_memory(given.args)
+                tied = tuple(sizes.group_of(a)[0] if a in ("M", "N", "K") else a for a in args)
+                first.setdefault((op, transa, transb, tied, given.keys), given)
+            self._known[key] = list(first.values())
+        found = self._known[key]
         if self.nearest is None or not self.nearest.attempt.races:
-            return every
-        known = self.nearest.reading.args
-        return list(dict.fromkeys([known, *every[:LIKELY]]))
+            return found
+        known = [given for given in found if given.args == self.nearest.reading.args]
+        return list(dict.fromkeys([*known, *found[:LIKELY]]))
+
+    def _every(self, variant: Variant, op: str) -> list[Arguments]:
+        return arguments(self.source.signature, op, variant.launch, dict(variant.types))
 
     def _needs_grid(self, attempt: Attempt) -> bool:
         """Whether one block alone may be wrong where all together are right."""
@@ -234,10 +264,17 @@ class Search:
             reading = one_block.reading.with_grid(*grid)
             attempt = self.prober.attempt(reading, one_block.problem)
             found = replace(one_block, reading=reading, attempt=attempt)
+            if attempt.adds and not self.source.signature.scalars:
+                found = self._adding(found)
             self._note(found)
             if found.is_exact:
                 return found
         return None
+
+    def _adding(self, found: Found) -> Found:
+        """The reading of a kernel that adds the product to C: it computes with beta = 1."""
+        reading = replace(found.reading, more=(*found.reading.more, ("beta", 1)))
+        return replace(found, reading=reading, attempt=self.prober.attempt(reading, found.problem))
 
     def _others(self, first: Found, rest: Sequence[Found]) -> Iterator[tuple[str, ...]]:
         """Arguments that are exact too, and are not the same in other words."""
@@ -254,15 +291,16 @@ class Search:
             if (attempt.is_exact and attempt.is_clean) or not (whole.is_exact and whole.is_clean):
                 yield found.reading.args
 
-    def _meaning(self, found: Found, sizes: Sizes) -> tuple[str, ...]:
+    def _meaning(self, found: Found, sizes: Sizes) -> tuple[object, ...]:
         """The arguments, less what makes no difference."""
-        meaning = []
+        keys = [(key, value) for key, value in found.reading.more if key != "acc_dtype"]
+        meaning: list[object] = [*keys]
         for name, role in zip(self.source.signature.names, found.reading.args, strict=True):
             if name and name not in self.source.used:
                 role = ""
-            elif role in "MNK":
+            elif role in ("M", "N", "K"):
                 role = sizes.group_of(role)[0]
-            elif found.problem.op == "add" and role in "AB":
+            elif found.problem.op == "add" and role in ("A", "B"):
                 role = "A"
             meaning.append(role)
         return tuple(meaning)

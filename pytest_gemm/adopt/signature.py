@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
+from pytest_gemm.adopt.kinds import ELEMENTS
 from pytest_gemm.cuda_items import Code
 from pytest_gemm.cuda_source import Function, Parameter, kind_of
 from pytest_gemm.errors import SpecError
@@ -22,13 +23,23 @@ _WAY_OUT = (
 @dataclass(frozen=True)
 class Signature:
     """The positions of a kernel's parameters by what they take; ``constant`` are the pointers
-    through which nothing is written."""
+    through which nothing is written; ``types`` are all of them, aliases resolved."""
 
     function: Function
     pointers: tuple[int, ...]
     constant: frozenset[int]
     integers: tuple[int, ...]
     scalars: tuple[int, ...]
+    types: tuple[str, ...] = ()
+
+    def elements(self, types: Mapping[str, str]) -> dict[int, str]:
+        """The element type of each pointer, float32 where that is not known."""
+        found = {}
+        for position in self.pointers:
+            words = [types.get(w, w) for w in re.findall(r"\w+", self.types[position])]
+            known = [ELEMENTS[word] for word in words if word in ELEMENTS]
+            found[position] = known[0] if known else "float32"
+        return found
 
     @property
     def names(self) -> list[str]:
@@ -37,12 +48,15 @@ class Signature:
 
 def read_signature(function: Function, code: Code, path: str) -> Signature:
     """Raises SpecError, with the parameter's line, for what no declaration can give."""
-    aliases = {**_aliases(code), **_type_parameters(function, code)}
+    aliases = _aliases(code)
+    templates = dict.fromkeys(type_parameters(function, code), "float")
+    types = []
     structs = _structs(code)
     kinds: dict[str, list[int]] = {"pointer": [], "integer": [], "float": []}
     constant = set()
     for position, parameter in enumerate(function.parameters):
-        type_ = _resolved(parameter.type, aliases)
+        types.append(_resolved(parameter.type, aliases))
+        type_ = _resolved(types[-1], templates)
         kind = kind_of(type_)
         if kind == "other" and "<" not in type_:
             _refuse(parameter, type_, structs, path)
@@ -63,6 +77,7 @@ def read_signature(function: Function, code: Code, path: str) -> Signature:
         frozenset(constant),
         tuple(kinds["integer"]),
         tuple(kinds["float"]),
+        tuple(types),
     )
 
 
@@ -99,11 +114,6 @@ def _resolved(type_: str, aliases: Mapping[str, str]) -> str:
             break
         type_ = changed
     return " ".join(type_.split())
-
-
-def _type_parameters(function: Function, code: Code) -> dict[str, str]:
-    """Template parameters that are types stand for float, or for an integer where they index."""
-    return dict.fromkeys(type_parameters(function, code), "float")
 
 
 def type_parameters(function: Function, code: Code) -> frozenset[str]:

@@ -15,7 +15,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from typing import Any, TextIO
 
@@ -25,8 +25,10 @@ import numpy.typing as npt
 from pytest_gemm.backends.base import CudaProgram, LaunchConfig
 from pytest_gemm.backends.host import HostBackend
 from pytest_gemm.backends.host.check import Finding
+from pytest_gemm.bits import rounded
 from pytest_gemm.checking import Checker
 from pytest_gemm.declaration import read_kernel
+from pytest_gemm.device import poisons
 from pytest_gemm.errors import CompileError, GemmError
 from pytest_gemm.frontmatter import Table
 from pytest_gemm.kernelspec import Kernel
@@ -38,8 +40,6 @@ PR_SET_PDEATHSIG = 1
 
 SEED = 0
 
-OLD = 2.0**22
-"""What C holds before a launch that must not read it: far from any result."""
 
 _STRAYS = ("out-of-bounds", "array-index", "stray")
 
@@ -153,7 +153,7 @@ class Trial:
         """Launch once; see ``Attempt``."""
         try:
             kernel = self._kernel(table)
-            return asdict(self._launched(kernel, Problem(**problem), timeout))
+            return asdict(self._launched(kernel, _problem(kernel, problem), timeout))
         except GemmError as error:
             text = str(error).splitlines()[0]
             compiles = not isinstance(error, CompileError)
@@ -181,8 +181,9 @@ class Trial:
         program, config = CudaProgram(*kernel.program_fields), LaunchConfig(*kernel.launch(problem))
         data, expected = _prepared(problem)
         with loaded(self.backend, problem, data) as workspace:
-            if not problem.beta:
-                workspace.fill(OLD)
+            if not problem.reads_c:
+                # A finite number that no result comes near.
+                workspace.fill(poisons(problem.out_dtype)[1])
             before = workspace.read().astype(np.float64)
             report = self.backend.check(
                 program,
@@ -196,24 +197,34 @@ class Trial:
         seen = tuple(map(_seen, report.findings))
         if strays and not seen:
             seen = tuple(Seen("stray", text, 0) for text in strays)
-        changed, free = after != before, expected == before
-        wrong = after != expected
-        adds = bool(changed.any()) and not problem.beta
-        adds = adds and bool((after == expected + before)[changed].all())
+        changed, wrong = after != before, after != expected
+        perhaps = changed | (expected == before)
+        adds = False
+        if changed.any() and wrong.any() and not problem.reads_c:
+            added = rounded(expected + before, problem.out_dtype)
+            adds = bool((after == added)[changed].all())
+            perhaps |= adds & (added == before)
         return Attempt(
             fault=str(report.fault or ""),
             seen=seen,
             wrong=int(wrong.sum()),
             wrong_written=int((wrong & changed).sum()),
-            adds=adds and bool(wrong.any()),
-            extent=_extent(changed, changed | free),
+            adds=adds,
+            extent=_extent(changed, perhaps),
         )
+
+
+def _problem(kernel: Kernel, fields: Mapping[str, Any]) -> Problem:
+    """The problem as the kernel declares it; alpha and beta where it takes them."""
+    problem = kernel.of_kind(Problem(**fields))
+    return replace(problem, **{name: fields[name] for name in kernel.scalars})
 
 
 @lru_cache(maxsize=32)
 def _prepared(problem: Problem) -> tuple[Operands, npt.NDArray[np.float64]]:
     data = operands(problem, SEED, "integers")
-    return data, reference(problem, data)
+    exact = reference(problem, data)
+    return data, np.asarray(rounded(exact, problem.out_dtype), np.float64)
 
 
 def _seen(finding: Finding) -> Seen:

@@ -87,7 +87,7 @@ def _told(
 ) -> Iterator[str]:
     name = source.function.name
     tried = f"{launches} launches, {seconds:.1f} s"
-    failure = adoption.failure.partition("\n")[0]
+    failure = adoption.failure
     if adoption.reading is None:
         yield f"{source.shown}: {name}: {failure}"
         return
