@@ -2,9 +2,10 @@
 
     python benchmarks/scale.py [--benchmarks 10000] [--sessions 20]
 
-Makes a store as of a GPU in a temporary folder, then measures in a fresh process: names and the
-device's spread (``load``), a verdict on each benchmark (``judge``), the table (``report``); and,
-not in the sum, what ``--gemm-report`` writes. Exit code 1 above 5 s of CPU time or 400 MB.
+Makes a store as of a GPU in a temporary folder, then measures in a fresh process what a run does
+with it, less the timing: the first verdict, which takes names and medians of all that is stored
+(``load``), a verdict on each benchmark (``judge``), the table (``report``); and, not in the sum,
+what ``--gemm-report`` writes. Exit code 1 above 5 s of CPU time or 400 MB.
 """
 
 from __future__ import annotations
@@ -20,25 +21,24 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
-from pytest_gemm.baselines import BaselineStore, Session, source_hash
+from pytest_gemm.backends.choice import choose_backend
+from pytest_gemm.baselines import BaselineStore, Session
 from pytest_gemm.case import Case
-from pytest_gemm.conditions import withhold_reason
-from pytest_gemm.margin import expected
+from pytest_gemm.executor import InProcess
+from pytest_gemm.judging import Judge, session_of
 from pytest_gemm.problem import Problem
 from pytest_gemm.record import Record
 from pytest_gemm.registry import load_registry
 from pytest_gemm.report.terminal import table
 from pytest_gemm.result import Result
-from pytest_gemm.screen import device_spread
 from pytest_gemm.stats import summarize
-from pytest_gemm.verdict import judge
 
 DEVICE = "NVIDIA-H200"
 PER_KERNEL = 100
-SOURCE = "__global__ void tiled() {}\n"
 MOST_SECONDS, MOST_BYTES = 5.0, 400e6
 
 STEADY = {
@@ -61,13 +61,14 @@ def cases(count: int) -> Iterator[Case]:
     """Benchmarks of kernels that differ in name alone."""
     root = Path(__file__).parent.parent
     tiled = load_registry([root / "kernels"], root).specs["tiled"].kernels("cuda")[0]
-    for i in range(count):
-        kernel = replace(tiled, name=f"kernel{i // PER_KERNEL:04}")
-        yield Case(kernel, Problem.parse(f"{256 + i % PER_KERNEL}x512x512"))
+    for first in range(0, count, PER_KERNEL):
+        kernel = replace(tiled, name=f"kernel{first // PER_KERNEL:04}")
+        for i in range(min(PER_KERNEL, count - first)):
+            yield Case(kernel, Problem.parse(f"{256 + i}x512x512"))
 
 
-def measured(case: Case, index: int, rng: random.Random) -> Session:
-    """A session that scatters by 0.2 %."""
+def measured(case: Case, rng: random.Random) -> Result:
+    """A result that scatters by 0.2 % from process to process."""
     centre = case.problem.flops / 1e13 * math.exp(rng.gauss(0, 0.002))
     samples = [centre * math.exp(rng.gauss(0, 0.001)) for _ in range(64)]
     varying = {
@@ -83,37 +84,27 @@ def measured(case: Case, index: int, rng: random.Random) -> Session:
         "temperature": rng.randrange(40, 60),
         "utilisation": rng.randrange(100),
     }
-    kernel = case.kernel
-    return Session(
-        device=DEVICE,
-        kernel=kernel.id,
-        benchmark=case.id,
-        date=f"2025-01-{index + 1:02}T12:00:00.123456Z",
-        estimate=summarize(samples),
+    return Result(
+        "passed",
         launches=44,
-        seed=0,
-        recipe="uniform",
-        source=source_hash(SOURCE),
-        launch={
-            "args": list(kernel.args),
-            "block": list(kernel.block),
-            "entry": kernel.entry,
-            "grid": list(kernel.grid),
-            "params": {},
-            "shared_mem": kernel.shared_mem,
-        },
-        environment={**STEADY, **varying},
-        settings={"method": "rounds of 8 in fresh allocations"},
-        commit="0" * 40,
+        estimate=summarize(samples),
+        device={"kind": "cuda", "name": DEVICE},
+        environment=STEADY,
+        conditions={"before": {}, "after": varying},
     )
+
+
+def session(case: Case, day: int, rng: random.Random) -> Session:
+    when = datetime(2025, 1, day + 1, 12, microsecond=123456, tzinfo=UTC)
+    return session_of(case, measured(case, rng), when, "0" * 40)
 
 
 def make(folder: Path, count: int, sessions: int) -> None:
     rng = random.Random(1)
     store = BaselineStore(folder)
     for case in cases(count):
-        for index in range(sessions):
-            store.append(measured(case, index, rng), SOURCE)
+        for day in range(sessions):
+            store.append(session(case, day, rng), case.kernel.code)
     refused = store.flush().refused
     assert not refused, refused
 
@@ -127,23 +118,20 @@ def most_bytes() -> int:
 def measure(folder: Path, count: int) -> dict[str, object]:
     """Do what a run does with its baselines. CPU seconds of each part, and the most memory."""
     rng = random.Random(2)
-    new = [(case, measured(case, 25, rng)) for case in cases(count)]
+    new = [(case, measured(case, rng)) for case in cases(count)]
     before = most_bytes()
     clock = [time.process_time()]
 
     store = BaselineStore(folder)
-    stored = len(store.benchmarks(DEVICE))
-    series = (list(map(math.log, medians)) for medians in store.medians(DEVICE))
-    prior = device_spread(series, expected("cuda"))
+    # No duet can be had, and no case is run.
+    executor = InProcess(choose_backend("host"), "never", print, wait=False)
+    judge = Judge(store, executor, None)
+    judge.verdict(new[0][0], None, new[0][1])
     clock.append(time.process_time())
 
     records = []
-    for case, session in new:
-        reference = store.reference(DEVICE, session.kernel, session.benchmark)
-        verdict = judge(session, reference, kind="cuda", benchmarks=stored, prior=prior)
-        known = [each.environment for each in reference.sessions] if reference else []
-        assert not withhold_reason({}, session.environment, known)
-        result = Result("passed", estimate=session.estimate, device={"kind": "cuda"})
+    for case, result in new:
+        verdict = judge.verdict(case, None, result)
         records.append(Record(case, result, "passed", verdict.outcome, verdict=verdict))
     clock.append(time.process_time())
 
@@ -155,8 +143,7 @@ def measure(folder: Path, count: int) -> dict[str, object]:
     clock.append(time.process_time())
     load, judged, report, as_json = (b - a for a, b in pairwise(clock))
     return {
-        "stored": stored,
-        "prior": prior.sd,
+        "stored": len(store.benchmarks(DEVICE)),
         "outcomes": Counter(record.gate for record in records),
         "sessions": sum(record.verdict.sessions for record in records if record.verdict),
         "load_s": load,

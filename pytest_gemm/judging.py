@@ -232,7 +232,7 @@ def session_of(case: Case, result: Result, when: datetime, commit: str | None) -
         device=result.device["name"],
         kernel=kernel.id,
         benchmark=case.id,
-        date=when.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        date=when.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z",
         estimate=result.estimate,
         launches=result.launches,
         seed=case.settings.seed,
@@ -258,7 +258,8 @@ def session_of(case: Case, result: Result, when: datetime, commit: str | None) -
 
 def source_of(kernel: Kernel) -> str:
     """What names a kernel's source in a session; empty where there is none."""
-    return source_hash(kernel.code) if kernel.code else ""
+    code = kernel.code
+    return source_hash(code) if code else ""
 
 
 def _new(now: Session, stored: Sequence[str], others: Sequence[str], result: Result) -> Verdict:

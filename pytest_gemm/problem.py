@@ -101,11 +101,10 @@ class Problem:
         words = [f"out:{self.out_dtype}"] * (self.out_dtype != OUTPUTS[self.dtype][0])
         words += [self.transa + self.transb] * ((self.transa, self.transb) != ("N", "N"))
         words += ["column"] * (self.layout == "column-major")
-        plain = Problem(self.op, self.M, self.N, self.K)
         for name in ("alpha", "beta", "lda", "ldb", "ldc", *BATCH):
-            value = getattr(self, name)
-            shown = str(value).removesuffix(".0")
-            words += [f"{name}:{shown}"] * (value != getattr(plain, name))
+            # The class keeps the defaults.
+            if (value := getattr(self, name)) != getattr(Problem, name):
+                words.append(f"{name}:{str(value).removesuffix('.0')}")
         return "+".join([f"{self.id}-{self.dtype}", *words])
 
     @property

@@ -9,14 +9,14 @@ natural logarithms of seconds; a ``Verdict`` holds relative changes: 0.05 is 5 %
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
 from pytest_gemm.baselines import Series, Session, differing, epoch
 from pytest_gemm.duet import Finding
 from pytest_gemm.margin import Expected, checked_margin, expected, margin_of
-from pytest_gemm.screen import ALPHA, NOISY, Screen, device_spread, screen
+from pytest_gemm.screen import ALPHA, NOISY, Screen, screen
 from pytest_gemm.stats import Spread, checked_seconds, consensus, student_quantile
 
 Outcome = Literal[
@@ -118,7 +118,7 @@ def judge(
 
     ``kind`` is the device's (``host`` or ``cuda``), ``benchmarks`` the number that is STORED for
     it, whatever was selected now: alpha is divided by it. ``margin`` (a fraction) and ``prior``
-    (``stored_spread``) replace those of the kind. ``duets``: one can be had where the verdict
+    (``device_spread``) replace those of the kind. ``duets``: one can be had where the verdict
     turns out ``suspicious``; judge again with its ``finding``, which then decides. Both kernels
     of a duet ran on this machine now, so what differs from the stored sessions' conditions, or
     what the machine has become since, plays no part in it. ``against``: the verdict's.
@@ -258,14 +258,6 @@ def _of_duet(verdict: Verdict, finding: Finding, margin: float) -> Verdict:
     )
 
 
-def stored_spread(references: Iterable[Series], kind: str) -> Spread:
-    """The spread of sessions on a device, from every reference series stored for it.
-
-    Of each series the newest sessions count, those of one epoch and the same conditions.
-    """
-    return device_spread(map(_latest_logs, references), expected(kind))
-
-
 def comparable(now: Session, reference: Series) -> Comparable:
     """Choose the sessions of a series that were measured as the new one was.
 
@@ -293,11 +285,6 @@ def comparable(now: Session, reference: Series) -> Comparable:
     if len(current) < len(alike):
         notes.append(f"{len(alike) - len(current)} of earlier epochs are left out")
     return Comparable(tuple(current), notes=tuple(notes))
-
-
-def _latest_logs(series: Series) -> list[float]:
-    """Log medians of the sessions that are alike to the newest, oldest first."""
-    return [math.log(s.estimate.median) for s in comparable(series.newest, series).sessions]
 
 
 def _excess_error(now: Session, stored: Sequence[Session]) -> float:

@@ -170,6 +170,7 @@ def test_the_same_session_on_both_branches_counts_once(repository: Repository) -
     )
     repository.git("merge", "branch")
     assert sorted(repository.days()) == [1, 2, 3, 4]
+    assert [len(each) for each in BaselineStore(repository.root).medians(DEVICE)] == [4]
     repository.commit(session(5))
     text = (repository.root / DEVICE / "tiled.json").read_text()
     assert text.count("2025-01-02T") == 1, "the next update leaves one line"
@@ -209,7 +210,7 @@ def test_different_bits_of_C_are_named_and_one_line_must_go(repository: Reposito
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(lines[:4] + lines[5:]))
     store = BaselineStore(repository.root)
-    assert store.exact_digest("tiled", BENCHMARK, 0, "normal-1") == "sha256:bb"
+    assert store.load_exact("tiled")[BENCHMARK, 0, "normal-1"].digest == "sha256:bb"
 
 
 def test_without_attributes_the_documented_line_resolves_a_conflict(

@@ -14,7 +14,16 @@ from typing import Any
 import pytest
 
 from benchmarks import scale
-from pytest_gemm.baselines import BaselineStore, Fact, Session, frame, schema, source_hash, store
+from pytest_gemm.baselines import (
+    BaselineStore,
+    Fact,
+    Series,
+    Session,
+    frame,
+    schema,
+    source_hash,
+    store,
+)
 from pytest_gemm.baselines.checks import UnusableError
 from pytest_gemm.baselines.files import safe_name, write_atomically
 from pytest_gemm.errors import BaselineError
@@ -74,7 +83,7 @@ def test_an_empty_folder_holds_nothing_and_is_not_created(tmp_path: Path) -> Non
     baselines = BaselineStore(tmp_path / "baselines")
 
     assert baselines.load_exact("tiled") == {}
-    assert baselines.exact_digest("tiled", BENCHMARK, 0, "normal-1") is None
+    assert (BENCHMARK, 0, "normal-1") not in baselines.load_exact("tiled")
     assert baselines.reference(DEVICE, "tiled", BENCHMARK) is None
     assert baselines.benchmarks(DEVICE) == ()
     assert baselines.unreadable(DEVICE) == ()
@@ -103,16 +112,15 @@ def test_nothing_is_written_before_the_flush(tmp_path: Path) -> None:
 def test_what_was_stored_is_read_back(tmp_path: Path) -> None:
     baselines = stored(tmp_path, session(), facts=(fact(),))
 
-    reference = baselines.reference(DEVICE, "tiled", BENCHMARK)
-
-    assert reference is not None
-    (found,) = reference.sessions
+    ((found,),) = (series.sessions for series in baselines.series(DEVICE, "tiled", BENCHMARK))
     given = session()
     assert found._replace(estimate=given.estimate) == given
     assert found.estimate.median == pytest.approx(given.estimate.median, rel=1e-6)
     assert found.estimate.deciles == pytest.approx(given.estimate.deciles, rel=1e-6)
+    brief = found._replace(estimate=replace(found.estimate, deciles=()))
+    assert baselines.reference(DEVICE, "tiled", BENCHMARK) == Series((brief,))
     assert found.program == given.program
-    assert baselines.exact_digest("tiled", BENCHMARK, 0, "normal-1") == "sha256:00ff"
+    assert baselines.load_exact("tiled")[BENCHMARK, 0, "normal-1"].digest == "sha256:00ff"
     assert baselines.source(given.source) == SOURCE
     assert baselines.benchmarks(DEVICE) == (BENCHMARK,)
 
@@ -171,7 +179,7 @@ def test_variants_share_the_file_of_their_kernel(tmp_path: Path) -> None:
     assert len(baselines.benchmarks(DEVICE)) == 2
     for name in names:
         assert baselines.reference(DEVICE, name, f"{name}-64x64x64-float32") is not None
-        assert baselines.exact_digest(name, f"{name}-8x8x8-float32", 0, "normal-1")
+        assert baselines.load_exact(name)[f"{name}-8x8x8-float32", 0, "normal-1"].digest
 
 
 @pytest.mark.parametrize(
@@ -344,9 +352,9 @@ def test_facts_are_kept_apart_by_seed_and_recipe(tmp_path: Path) -> None:
         tmp_path, facts=(fact(), fact(digest="a", seed=1), fact(digest="b", recipe="r"))
     )
 
-    assert baselines.exact_digest("tiled", BENCHMARK, 1, "normal-1") == "a"
-    assert baselines.exact_digest("tiled", BENCHMARK, 0, "r") == "b"
-    assert baselines.exact_digest("tiled", BENCHMARK, 1, "r") is None
+    assert baselines.load_exact("tiled")[BENCHMARK, 1, "normal-1"].digest == "a"
+    assert baselines.load_exact("tiled")[BENCHMARK, 0, "r"].digest == "b"
+    assert (BENCHMARK, 1, "r") not in baselines.load_exact("tiled")
 
 
 def test_an_unchanged_fact_leaves_the_file_alone(tmp_path: Path) -> None:
@@ -794,14 +802,14 @@ def test_reading_quickly_accepts_nothing_that_reading_carefully_refuses(
 ) -> None:
     line = schema.session_line(session(1))
 
-    def refused(text: str) -> str:
+    def refused(text: str, *, deciles: bool = True) -> str:
         try:
             lines = [
-                each
+                schema.Line(*each)
                 for lines in schema.split_lines([(1, line), (2, text)]).values()
                 for each in lines
             ]
-            schema.read_sessions(lines, DEVICE, "tiled")
+            schema.read_sessions(lines, DEVICE, "tiled", deciles=deciles)
         except UnusableError as error:
             return str(error)
         return ""
@@ -821,8 +829,10 @@ def test_reading_quickly_accepts_nothing_that_reading_carefully_refuses(
             holder[key_or_index] = value
         texts.append(text or json.dumps(entry))
         quickly.append(refused(texts[-1]))
+        if "deciles" not in place:
+            assert refused(texts[-1], deciles=False) == quickly[-1]
         assert not quickly[-1] or quickly[-1].startswith(("line 2", "it is not JSON"))
-    monkeypatch.setattr(schema, "_read_quickly", lambda lines: None)
+    monkeypatch.setattr(schema, "_read_quickly", lambda lines, deciles: None)
 
     assert [refused(text) for text in texts] == quickly
     assert any(quickly)
@@ -953,7 +963,6 @@ def test_a_large_store_is_loaded_judged_and_reported(tmp_path: Path) -> None:
     assert found["stored"] == 120
     assert found["sessions"] == 480
     assert found["outcomes"] == {"same": 120}
-    assert found["prior"] == pytest.approx(0.002, rel=0.2)
 
 
 # Corruption

@@ -11,8 +11,9 @@ import pytest
 from pytest_gemm.baselines import Series, Session
 from pytest_gemm.duet import Duet, Finding, order_of
 from pytest_gemm.margin import EXPECTED
+from pytest_gemm.screen import device_spread
 from pytest_gemm.stats import Estimate
-from pytest_gemm.verdict import Outcome, Verdict, held_against_anchor, judge, stored_spread
+from pytest_gemm.verdict import Outcome, Verdict, held_against_anchor, judge
 
 
 def estimate(median: float = 1e-3, n: int = 50, width: float = 0.002) -> Estimate:
@@ -498,25 +499,19 @@ def test_drift_hides_no_slowdown_and_no_gain_and_guesses_nothing() -> None:
 
 
 def test_the_spread_comes_from_what_is_stored_for_the_device() -> None:
-    quiet = [series(1e-3, 1.0005e-3, 0.9995e-3, 1.0e-3, 1.0005e-3)] * 6
+    medians = 1e-3, 1.0005e-3, 0.9995e-3, 1.0e-3, 1.0005e-3
+    quiet = [[*map(math.log, medians)]] * 6
 
-    few, many = stored_spread(quiet[:2], "cuda"), stored_spread(quiet, "cuda")
+    few, many = (device_spread(logs, EXPECTED["cuda"]) for logs in (quiet[:2], quiet))
 
     assert few == EXPECTED["cuda"].session
     assert many.sd == pytest.approx(EXPECTED["cuda"].least_session_sd, rel=0.5)
-    now, reference = session(1.004e-3), quiet[0]
+    now, reference = session(1.004e-3), series(*medians)
     unknown = verdict(now, reference, kind="cuda", prior=few)
     known = verdict(now, reference, kind="cuda", prior=many)
     assert (unknown.suspicious, known.suspicious) == (True, False)
     # What fails without a duet never rests on a device that seems quiet.
     assert known.threshold == unknown.threshold
-
-
-def test_sessions_of_another_compiler_say_nothing_of_the_spread() -> None:
-    old = series(2e-3, 4e-3, 1e-3, environment={"compiler": "g++ 9"}).sessions
-    mixed = [Series((*old, *series(1e-3, 1.0005e-3, 0.9995e-3).sessions))] * 5
-
-    assert stored_spread(mixed, "cuda").sd < 0.003
 
 
 def test_the_docs_name_every_outcome_and_whether_it_fails() -> None:

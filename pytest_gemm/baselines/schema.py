@@ -37,7 +37,7 @@ from pytest_gemm.stats import Estimate
 
 _DIGITS = 7
 _MACHINE_KEY, _SETUP_KEY = ', "machine": ', ', "setup": '
-_OPENING, _MEDIAN = '{"benchmark": "', '"median": '
+_OPENING, _MEDIAN, _DECILES = '{"benchmark": "', '"median": ', '"deciles": ['
 
 
 def _refused(constant: str) -> None:
@@ -63,6 +63,12 @@ class Line(NamedTuple):
         return f"{self.measured}{_MACHINE_KEY}{self.shared}"
 
     @property
+    def without_deciles(self) -> str:
+        """The first half with an empty list of deciles."""
+        before, key, after = self.measured.partition(_DECILES)
+        return f"{before}{key}{after[after.find(']') :]}"
+
+    @property
     def is_pinned(self) -> bool:
         return '"anchor": null' not in self.measured
 
@@ -86,6 +92,11 @@ class Line(NamedTuple):
             return a_time(float(self.measured[start : self.measured.find(",", start)]))
         except ValueError:
             raise UnusableError(f"{placed(self.place)} is no session") from None
+
+
+Fields = tuple[Place, str, str]
+"""Those of a ``Line`` that is not asked for yet: Python's garbage collector visits a plain tuple of
+texts once, and hundreds of thousands of objects again and again."""
 
 
 class Setup(NamedTuple):
@@ -166,8 +177,8 @@ def checked_session(session: Session) -> Session:
     """The session as it will be read back. Raises UnusableError where it would not be."""
     names = {"device": session.device, "kernel": session.kernel}
     checked("session", names, {"device": a_text, "kernel": a_text})
-    (lines,) = split_lines([("session", _written(session_line, session))]).values()
-    (read,) = read_sessions(lines, session.device, session.kernel)
+    ((fields,),) = split_lines([("session", _written(session_line, session))]).values()
+    (read,) = read_sessions([Line(*fields)], session.device, session.kernel)
     return read
 
 
@@ -217,9 +228,9 @@ def read_frame(text: str) -> Frame:
     return unframed(text, "sessions", names, MIGRATIONS, _session_text)
 
 
-def split_lines(entries: Iterable[tuple[Place, str]]) -> dict[str, list[Line]]:
+def split_lines(entries: Iterable[tuple[Place, str]]) -> dict[str, list[Fields]]:
     """The lines of each benchmark, hardly checked: most are never asked for."""
-    found: dict[str, list[Line]] = {}
+    found: dict[str, list[Fields]] = {}
     kept: dict[str, str] = {}
     before = ""
     start = len(_OPENING)
@@ -233,13 +244,13 @@ def split_lines(entries: Iterable[tuple[Place, str]]) -> dict[str, list[Line]]:
             benchmark = _benchmark(place, entry["benchmark"])
         if shared != before:
             before = kept.setdefault(shared, shared)
-        line = Line(place, measured, before)
+        line = place, measured, before
         if benchmark in found:
             found[benchmark].append(line)
         else:
             found[benchmark] = [line]
     for benchmark, lines in found.items():
-        _benchmark(lines[0].place, benchmark)
+        _benchmark(lines[0][0], benchmark)
     return found
 
 
@@ -250,15 +261,20 @@ def _benchmark(place: Place, value: Any) -> str:
         raise UnusableError(f"{placed(place)}: benchmark {error}") from None
 
 
-def read_sessions(lines: Sequence[Line], device: str, kernel: str) -> list[Session]:
-    """The sessions of some lines, checked."""
+def read_sessions(
+    lines: Sequence[Line], device: str, kernel: str, *, deciles: bool = True
+) -> list[Session]:
+    """The sessions of some lines, checked; without ``deciles`` these are neither read nor checked.
+
+    They are half of the numbers of a line, and nothing is decided by them.
+    """
     return [
         Session(
             device,
             kernel,
             benchmark,
             date,
-            Estimate(n, median, low, high, mad, tuple(deciles)),
+            Estimate(n, median, low, high, mad, tuple(tenths) if deciles else ()),
             launches,
             setup.seed,
             setup.recipe,
@@ -270,9 +286,9 @@ def read_sessions(lines: Sequence[Line], device: str, kernel: str) -> list[Sessi
             anchor,
         )
         for (
-            (benchmark, date, anchor, commit, median, low, high, mad, n, launches, deciles, varying),
+            (benchmark, date, anchor, commit, median, low, high, mad, n, launches, tenths, varying),
             (steady, setup),
-        ) in _read_quickly(lines) or map(_read_carefully, lines)
+        ) in _read_quickly(lines, deciles=deciles) or map(_read_carefully, lines)
     ]
 
 
@@ -286,43 +302,44 @@ def _read_carefully(line: Line) -> tuple[Row, Shared]:
     return _row(found), ({**found["machine"], **setup.toolchain}, setup)
 
 
-def _read_quickly(lines: Sequence[Line]) -> list[tuple[Row, Shared]] | None:
+def _read_quickly(
+    lines: Sequence[Line], *, deciles: bool = True
+) -> list[tuple[Row, Shared]] | None:
     """The halves of all lines at once, if nothing is wrong with any of them; else None.
 
     It must not accept what ``_read_carefully`` refuses. Large stores have hundreds of thousands of
     lines. The text that they make together cannot hide that one is broken: each begins with
     ``{"benchmark"``, which can continue nothing but a list, and no list holds objects.
     """
-    text = f"[{'}, '.join([line.measured for line in lines])}}}]"
+    halves = [line.measured if deciles else line.without_deciles for line in lines]
+    text = f"[{'}, '.join(halves)}}}]"
     try:
         entries: list[Json] = _decode(text)[0]
         shared = [_shared(line.shared) for line in lines]
         rows = list(map(_row, entries))
         keys = {*map(len, entries)} == {len(_MEASURED)}
-        good = keys and len(rows) == len(lines) and _are_plausible(text, rows)
+        good = keys and len(rows) == len(lines) and _are_plausible(text, rows, deciles=deciles)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, UnusableError):
         return None
     return list(zip(rows, shared, strict=True)) if good else None
 
 
-def _are_plausible(text: str, rows: Sequence[Row]) -> bool:
+def _are_plausible(text: str, rows: Sequence[Row], *, deciles: bool) -> bool:
     """Whether nothing is wrong with any row of a text. Raises whatever wrong types raise."""
     columns = zip(*rows, strict=True)
     benchmarks, dates, anchors, commits, *times = islice(columns, 8)
-    counts, launches, deciles, conditions = columns
+    counts, launches, tenths, conditions = columns
     medians, lows, highs, mads = times
     values = [value for each in conditions for value in each.values()]
     counted = counts + launches
-    seconds = [*chain.from_iterable((*times, *deciles))]
+    seconds = [*chain.from_iterable(times)]
     numbers = [abs(value) for value in values if type(value) in _NUMBERS]
     # A key's colon stands outside of texts: with no more colons, no key stands twice.
     keys = len(_MEASURED) * len(rows) + len(values)
     return (
         "\\" not in text
         and text.count(":") == keys + "".join((*benchmarks, *dates)).count(":")
-        and {*map(type, deciles)} == {list}
-        and {*map(len, deciles)} == {9}
-        and [*map(type, seconds)].count(float) == len(seconds)
+        and {*map(type, seconds)} == {float}
         and {*map(type, counted)} == {int}
         and min(counted) >= 1
         and max(counted) < HUGE
@@ -331,15 +348,24 @@ def _are_plausible(text: str, rows: Sequence[Row]) -> bool:
         and all(map(le, medians, highs))
         and max(highs) < HUGE
         and 0 <= min(mads) <= max(mads) < HUGE
-        and [*map(sorted, deciles)] == [*deciles]
-        and min(map(_FIRST, deciles)) > 0
-        and max(map(_LAST, deciles)) < HUGE
+        and (_are_deciles(tenths) if deciles else tenths.count([]) == len(tenths))
         and {*map(type, conditions)} == {dict}
         and {*map(type, values)} <= _SCALARS
         and max(numbers, default=0) < HUGE
         and all(map(_known_date, {*dates}))
         and all(a_text(each) for each in {*benchmarks, *anchors, *commits} - {None})
         and all(map(_are_texts, {*map(tuple, conditions)}))
+    )
+
+
+def _are_deciles(lists: Sequence[Any]) -> bool:
+    return (
+        {*map(type, lists)} == {list}
+        and {*map(len, lists)} == {9}
+        and {*map(type, chain.from_iterable(lists))} == {float}
+        and [*map(sorted, lists)] == [*lists]
+        and min(map(_FIRST, lists)) > 0
+        and max(map(_LAST, lists)) < HUGE
     )
 
 

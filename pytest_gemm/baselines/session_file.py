@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pytest_gemm.baselines.checks import UnusableError
 from pytest_gemm.baselines.records import Series, Session, distinct, grouped
 from pytest_gemm.baselines.schema import (
+    Fields,
     Line,
     read_frame,
     read_sessions,
@@ -30,61 +31,62 @@ class SessionFile:
     def __init__(self, device: str, kernel: str) -> None:
         self.device = device
         self.kernel = kernel
-        self._lines: dict[str, list[Line]] = {}
+        self._fields: dict[str, list[Fields]] = {}
 
     @classmethod
     def parse(cls, text: str) -> SessionFile:
         """Take a file's text apart. Raises UnusableError."""
         frame = read_frame(text)
         file = cls(frame.names["device"], frame.names["kernel"])
-        file._lines = split_lines(frame.entries)
-        if not file._lines:
+        file._fields = split_lines(frame.entries)
+        if not file._fields:
             raise UnusableError("it holds no session")
         return file
 
     @property
     def benchmarks(self) -> Iterable[str]:
-        return self._lines.keys()
+        return self._fields.keys()
 
     def check(self) -> None:
         """Read everything."""
-        for benchmark in self._lines:
+        for benchmark in self._fields:
             self.sessions(benchmark)
 
     def sessions(self, benchmark: str) -> list[Session]:
         """Every session of a benchmark, oldest first."""
-        return self._read(self._lines.get(benchmark, ()))
+        return self._read(self._lines(benchmark))
 
     def series(self, benchmark: str) -> tuple[Series, ...]:
         """Every series of a benchmark; the one that was added to last comes last."""
-        return grouped(self._read(_recent(self._lines.get(benchmark, ()))))
+        return grouped(self._read(_recent(self._lines(benchmark))))
 
     def reference(self, benchmark: str) -> Series | None:
-        """The last series alone."""
-        lines = self._lines.get(benchmark)
+        """The last series alone, its sessions without their deciles."""
+        lines = self._lines(benchmark)
         if not lines:
             return None
         newest = lines[-1]
         alike = [x for x in lines if x.shared is newest.shared or x.program == newest.program]
-        return Series(tuple(self._read(_recent(alike))))
+        return Series(tuple(self._read(_recent(alike), deciles=False)))
 
     def anchor(self, benchmark: str) -> Series | None:
         """The sessions that were pinned last."""
-        pinned = self._read([x for x in self._lines.get(benchmark, ()) if x.is_pinned])
+        lines = [x for x in self._lines(benchmark) if x.is_pinned]
+        pinned = self._read(lines) if lines else []
         release = next((s.anchor for s in reversed(pinned) if s.anchor), None)
         found = tuple(s for s in pinned if s.anchor == release)
         return Series(found) if release else None
 
     def medians(self, benchmark: str) -> tuple[float, ...]:
         """Seconds, oldest first: the reference's sessions that share the newest one's epoch."""
-        lines = self._lines.get(benchmark, [])
+        lines = self._lines(benchmark)
         newest = lines[-1] if lines else None
-        alike = dict.fromkeys(
-            line
+        alike = {
+            line.measured: line
             for line in lines[-SESSIONS_KEPT:]
             if newest and (line.shared is newest.shared or line.setup == newest.setup)
-        )
-        return tuple(line.median for line in alike)
+        }
+        return tuple(line.median for line in alike.values())
 
     def changed(self, sessions: Mapping[str, Sequence[Session]]) -> str:
         """The file's text with other sessions for some benchmarks; empty where none is left.
@@ -92,15 +94,18 @@ class SessionFile:
         The lines of the rest keep every byte.
         """
         lines: list[str] = []
-        for benchmark in sorted(self._lines.keys() | sessions.keys()):
+        for benchmark in sorted(self._fields.keys() | sessions.keys()):
             if benchmark in sessions:
                 lines += map(session_line, sessions[benchmark])
             else:
-                lines += dict.fromkeys(line.text for line in self._lines[benchmark])
+                lines += dict.fromkeys(line.text for line in self._lines(benchmark))
         return write_sessions(self.device, self.kernel, lines) if lines else ""
 
-    def _read(self, lines: Sequence[Line]) -> list[Session]:
-        return distinct(read_sessions(lines, self.device, self.kernel))
+    def _lines(self, benchmark: str) -> list[Line]:
+        return [Line(*fields) for fields in self._fields.get(benchmark, ())]
+
+    def _read(self, lines: Sequence[Line], *, deciles: bool = True) -> list[Session]:
+        return distinct(read_sessions(lines, self.device, self.kernel, deciles=deciles))
 
 
 def _recent(lines: Sequence[Line]) -> list[Line]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -86,11 +87,6 @@ class BaselineStore:
             self._facts[path] = self._read_facts(path, family(kernel))
         return self._facts[path]
 
-    def exact_digest(self, kernel: str, benchmark: str, seed: int, recipe: str) -> str | None:
-        """The digest of C that is stored for these operands, or None."""
-        fact = self.load_exact(kernel).get((benchmark, seed, recipe))
-        return fact.digest if fact else None
-
     def series(self, device: str, kernel: str, benchmark: str) -> tuple[Series, ...]:
         """Every series of a benchmark; the one that was added to last comes last."""
         with self._opened(device, kernel) as file:
@@ -100,7 +96,8 @@ class BaselineStore:
         """The series that a new run is compared with: the one that was added to last.
 
         Whatever its program: a changed source must be compared with the source that was accepted,
-        or the commit that made a kernel slower would pass as "new".
+        or the commit that made a kernel slower would pass as "new". Its sessions come without
+        their deciles, by which nothing is decided.
         """
         with self._opened(device, kernel) as file:
             return file.reference(benchmark)
@@ -382,8 +379,7 @@ class BaselineStore:
         return filter(_is_of_sessions, _listed(folder))
 
     def _device_path(self, device: str, kernel: str) -> Path:
-        folder = safe_name(device, (EXACT, SOURCES))
-        return self.root / folder / f"{safe_name(family(kernel), (CALIBRATION,))}.json"
+        return _sessions_path(self.root, device, kernel)
 
     def _session_path(self, session: Session) -> Path:
         return self._device_path(session.device, session.kernel)
@@ -403,6 +399,12 @@ def _grouped_by(
     for record in records:
         groups.setdefault(key_of(record), []).append(record)
     return groups
+
+
+@lru_cache(maxsize=4096)
+def _sessions_path(root: Path, device: str, kernel: str) -> Path:
+    folder = safe_name(device, (EXACT, SOURCES))
+    return root / folder / f"{safe_name(family(kernel), (CALIBRATION,))}.json"
 
 
 def _is_of_sessions(path: Path) -> bool:
