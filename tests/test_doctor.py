@@ -436,6 +436,10 @@ FAULTS: dict[str, tuple[Change, str, str, str, str]] = {
         answering(NCU, 1, "==PROF==\n==ERROR== Failed to initialize the profiler"),
         *("ncu", "advice", "does not work here: Failed to initialize the profiler", "--version"),
     ),
+    "ncu that sees no kernel": (
+        answering(NCU, 0, "==PROF== Connected\n==WARNING== No kernels were profiled."),
+        *("ncu", "advice", "does not work here: No kernels were profiled.", "--version"),
+    ),
     "another system": (
         lambda machine: setattr(machine, "platform", "Darwin arm64"),
         *("system", "fault", "Darwin arm64: kernels run on Linux x86_64 and Linux aarch64", "wsl"),
@@ -554,6 +558,13 @@ def test_a_slice_has_baselines_of_its_own(server: Patient) -> None:
     server.machine.probe(**WORKING | {"gpus": ["NVIDIA H200 MIG 1g.18gb"]})
     found = server.sick()["stored"]
     assert found.text == f"no times for NVIDIA-H200-MIG-1g.18gb, only for {GPU}"
+
+
+def test_a_checkout_that_is_not_installed_is_no_fault(laptop: Patient) -> None:
+    """There is no metadata then that says what it needs."""
+    laptop.machine.required = []
+    del laptop.machine.installed["pytest-benchmark"]
+    assert laptop.findings()["packages"].text == "pytest 9.2.0, pytest-benchmark missing"
 
 
 def test_ncu_is_tried_with_a_kernel_of_the_probe(server: Patient) -> None:

@@ -50,12 +50,14 @@ def packages(machine: Machine) -> Finding:
     for requirement in map(Requirement, machine.requirements()):
         if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
             continue
-        version = installed.get(requirement.name.lower())
+        version = installed.get(requirement.name.lower().replace("_", "-"))
         if version is None or not requirement.specifier.contains(version, prereleases=True):
             missing.append((requirement, version))
     if not missing:
-        shown = (f"{name} {installed[name]}" for name in ("pytest", "pytest-benchmark"))
-        return ok("packages", ", ".join(shown))
+        shown = ((name, installed.get(name)) for name in ("pytest", "pytest-benchmark"))
+        return ok(
+            "packages", ", ".join(f"{name} {version or 'missing'}" for name, version in shown)
+        )
     text = ", ".join(
         f"{wanted.name} {version} is not {wanted.specifier}"
         if version

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from pytest_gemm.doctor.cuda_probe import ENTRY
 from pytest_gemm.doctor.cuda_python import PROBE
 from pytest_gemm.doctor.finding import Finding, advice, ok
@@ -13,6 +15,7 @@ _PLACES = ("/usr/local/cuda*/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")
 _ADMINISTRATOR = 1 << 21
 """CAP_SYS_ADMIN among the capabilities of a process."""
 
+_COMPLAINT = re.compile("==(ERROR|WARNING)== *")
 _DENIED = "ERR_NVGPUCTRPERM"
 _LIFT = (
     "echo 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' | sudo tee "
@@ -41,7 +44,7 @@ def ncu(machine: Machine, *, can_launch: bool, container: str) -> Finding:
         if any("sm__cycles_elapsed.max" in line for line in lines):
             return ok("ncu", f"{program}, may read the counters")
         refused = _DENIED in answer.output
-        said = next((line for line in lines if line.startswith("==ERROR==")), answer.first_line)
+        said = next((line for line in lines if _COMPLAINT.match(line)), answer.first_line)
     if refused:
         root = (
             "start the container with --cap-add=SYS_ADMIN" if container else f"sudo {program} ..."
@@ -50,7 +53,7 @@ def ncu(machine: Machine, *, can_launch: bool, container: str) -> Finding:
             "ncu", f"{program} may not read the counters ({_DENIED})", f"{root}, or: {_LIFT}"
         )
     if can_launch:
-        shown = said.removeprefix("==ERROR==").strip() or "no counter was printed"
+        shown = _COMPLAINT.sub("", said) or "no counter was printed"
         return advice("ncu", f"{program} does not work here: {shown}", f"{program} --version")
     return ok("ncu", f"{program}; not tried, since no kernel can be launched")
 
