@@ -1,0 +1,79 @@
+"""Figures are SVG that holds all points and any name; the page of the studies is their files'."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from benchmarks import study_tables
+from pytest_gemm.studies.plot import HEIGHT, LEFT, RIGHT, TOP, WIDTH, Series, plot
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def places(svg: str, kind: str) -> list[tuple[float, ...]]:
+    """Where the polylines' points are."""
+    root = ElementTree.fromstring(svg)
+    return [
+        tuple(float(number) for number in point.split(","))
+        for line in root.iter(f"{SVG}{kind}")
+        for point in line.attrib["points"].split()
+    ]
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_larger_values_lie_further_up_and_to_the_right(log: bool) -> None:
+    svg = plot("title", "x", "y", [Series("a", [(1, 1), (10, 100), (100, 10_000)])], log=log)
+    points = places(svg, "polyline")
+    xs, ys = zip(*points, strict=True)
+    assert list(xs) == sorted(xs)
+    assert list(ys) == sorted(ys, reverse=True)
+    assert all(LEFT <= x <= WIDTH - RIGHT for x in xs)
+    assert all(TOP <= y <= HEIGHT for y in ys)
+    if log:
+        assert xs[1] - xs[0] == pytest.approx(xs[2] - xs[1], abs=0.2)
+        assert ys[0] - ys[1] == pytest.approx(ys[1] - ys[2], abs=0.2)
+
+
+def test_a_log_axis_has_powers_of_ten_and_a_linear_one_round_steps() -> None:
+    series = [Series("a", [(1, 2e-5), (4000, 30)])]
+    numbers = re.findall(r">([\d.e+-]+)</text>", plot("", "x", "y", series, log=True))
+    assert numbers == ["1", "10", "100", "1000", "0.0001", "0.001", "0.01", "0.1", "1", "10"]
+    series = [Series("a", [(1, 0.3), (32, 9)])]
+    numbers = re.findall(r">([\d.e+-]+)</text>", plot("", "x", "y", series, log=False))
+    assert numbers == ["0", "10", "20", "30", "0", "2", "4", "6", "8"]
+
+
+@pytest.mark.parametrize("points", [[(5, 3)], [(5, 3), (5, 3)], [(1, 0), (2, 0)]])
+def test_points_that_are_one_are_drawn_too(points: list[tuple[float, float]]) -> None:
+    assert len(places(plot("", "x", "y", [Series("a", points)], log=False), "polyline")) == len(
+        points
+    )
+
+
+def test_names_are_text() -> None:
+    name = '<script>alert("&")</script>'
+    svg = plot(name, name, name, [Series(name, [(1, 1)]), Series("fit", [(1, 1)], True)], log=True)
+    root = ElementTree.fromstring(svg)
+    texts = [text.text for text in root.iter(f"{SVG}text")]
+    assert texts.count(name) == 4
+    assert not list(root.iter("script"))
+    assert len(list(root.iter(f"{SVG}circle"))) == 2  # the point and its place in the legend
+
+
+def test_a_plot_takes_a_point() -> None:
+    with pytest.raises(ValueError, match="at least one point"):
+        plot("", "x", "y", [Series("a", [])], log=True)
+
+
+def test_the_page_is_what_the_stored_studies_say() -> None:
+    text = study_tables.PAGE.read_text(encoding="utf-8")
+    assert text.count("<!-- study ") == text.count("<!-- end -->") > 0
+    assert study_tables.filled(text) == text, "run: python benchmarks/study_tables.py"
+    drawn = study_tables.drawn(text)
+    assert drawn
+    for name, svg in drawn.items():
+        assert (study_tables.FIGURES / name).read_text(encoding="utf-8") == svg
+        ElementTree.fromstring(svg)
