@@ -4,7 +4,14 @@ from __future__ import annotations
 
 
 class GemmError(Exception):
-    """Base of every error that pytest-gemm raises on purpose."""
+    """Base of every error that pytest-gemm raises on purpose, but for ``DeviceBusyError``."""
+
+
+class DeviceBusyError(Exception):
+    """Another run has the device, and this one was told not to wait for it: it ends.
+
+    No ``GemmError``, as nobody may take it for what is wrong with one case, and go on.
+    """
 
 
 class ConfigError(GemmError):
@@ -27,10 +34,6 @@ class SpecError(GemmError):
 
 class BackendError(GemmError):
     """A back end cannot be used here: no compiler, no GPU, no memory."""
-
-
-class DeviceBusyError(BackendError):
-    """Another run has the device, and this one was told not to wait for it."""
 
 
 class CompileError(GemmError):

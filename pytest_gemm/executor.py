@@ -28,7 +28,10 @@ Progress = Callable[[str], None]
 
 
 class Executor(Protocol):
-    """Runs cases on the devices that were chosen. Each method raises BackendError."""
+    """Runs cases on the devices that were chosen.
+
+    Each method raises BackendError, and DeviceBusyError where it must not wait for a device.
+    """
 
     def devices(self) -> Sequence[Device]:
         """What cases run on."""

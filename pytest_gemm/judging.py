@@ -17,7 +17,7 @@ from pytest_gemm.baselines import BaselineStore, Series, Session, epoch, source_
 from pytest_gemm.case import Case
 from pytest_gemm.conditions import differences, withhold_reason
 from pytest_gemm.duet import Duet, Finding, order_of
-from pytest_gemm.errors import BaselineError, ConfigError, DeviceBusyError, GemmError
+from pytest_gemm.errors import BaselineError, ConfigError, GemmError
 from pytest_gemm.executor import Executor, Function
 from pytest_gemm.kernelspec import Kernel
 from pytest_gemm.margin import expected
@@ -146,8 +146,6 @@ class Judge:
         try:
             old = Opponent(self._stored(case, reference.newest))
             finding, _ = self._measured(weigh, old, case, function, now)
-        except DeviceBusyError:
-            raise
         except GemmError as error:
             alone = weigh(duets=False)
             return replace(alone, notes=(*alone.notes, f"no duet: {_first_line(error)}"))
@@ -176,8 +174,6 @@ class Judge:
                 note = f"source and launch are those of {opponents.name}"
                 return Verdict("same", decided_by="program", notes=(note,), against=opponents.name)
             finding, seconds = self._measured(weigh, opponent, case, function, now)
-        except DeviceBusyError:
-            raise
         except NoOpponent as error:
             return Verdict(error.outcome, notes=(str(error),), against=opponents.name)
         except GemmError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cached_property
 
 from pytest_gemm import backends
@@ -13,7 +14,7 @@ from pytest_gemm.backends.choice import choose_backend
 from pytest_gemm.baselines import BaselineStore
 from pytest_gemm.case import Case
 from pytest_gemm.collection import Collection
-from pytest_gemm.errors import BaselineError, ConfigError, DeviceBusyError, GemmError
+from pytest_gemm.errors import BaselineError, ConfigError, GemmError
 from pytest_gemm.exact import changes
 from pytest_gemm.executor import Function, open_executor
 from pytest_gemm.judging import SURE, Judge, disturbance
@@ -84,8 +85,6 @@ class GemmSession:
         """What stands above the tests: devices, compiler, baseline. Raises DeviceBusyError."""
         try:
             devices = self.executor.devices()
-        except DeviceBusyError:
-            raise
         except GemmError as error:
             return [f"gemm: {error}"]
         lines = [_described(device) for device in devices]
@@ -102,12 +101,8 @@ class GemmSession:
 
     def expect(self, cases: Sequence[tuple[Case, Function | None]]) -> None:
         """Say what will be checked, in order. Raises DeviceBusyError."""
-        try:
+        with suppress(GemmError):  # each case says so itself
             self.executor.expect(cases)
-        except DeviceBusyError:
-            raise
-        except GemmError:
-            pass  # each case says so itself
 
     def check(self, case: Case, function: Function | None = None, target: str = "") -> Record:
         """Verify a case, time it if that is asked for, and hold it against what is stored.
@@ -129,8 +124,6 @@ class GemmSession:
     def _attempt(self, case: Case, function: Function | None, target: str) -> Record:
         try:
             result = self.executor.run(case, function)
-        except DeviceBusyError:
-            raise
         except GemmError as error:
             return Record(case, Result("failed", str(error)), "failed", message=str(error))
         if case.settings.architecture:
@@ -178,7 +171,7 @@ class GemmSession:
         if verdict and verdict.fails(strict=mode == "strict"):
             commands = self._repeat(target), self._accept(target)
             messages.append(explain(case, result, verdict, *commands))
-            if verdict.fails() and not verdict.against:
+            if verdict.fails() and self._opponents is None:
                 messages += filter(None, [since_stored(case, result, self.store)])
         message = "\n".join(messages)
         gate = verdict.outcome if verdict else ""

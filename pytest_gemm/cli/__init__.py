@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from pytest_gemm.cli import adopt, baseline, calibrate, doctor, init, study
-from pytest_gemm.errors import ConfigError, GemmError
+from pytest_gemm.errors import ConfigError, DeviceBusyError, GemmError
 
 __all__ = ["COMMANDS", "adopt", "baseline", "calibrate", "doctor", "init", "main", "study"]
 
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Whoever read the output, such as head, has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except GemmError as error:
+    except (GemmError, DeviceBusyError) as error:
         print(f"pytest-gemm: {error}", file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else 1
     return code

@@ -110,15 +110,12 @@ def calibrate(
 
 def _dueled(executor: Executor, chosen: Sequence[Rivals]) -> Iterator[Pair]:
     from pytest_gemm.calibrating import duel
-    from pytest_gemm.errors import DeviceBusyError
     from pytest_gemm.report.text import percent
     from pytest_gemm.stats import mean_and_sd
 
     for number, (first, second) in enumerate(chosen, 1):
         try:
             pair = duel(executor, first, second)
-        except DeviceBusyError:
-            raise
         except GemmError as error:
             _warn(f"left out: {str(error).partition(chr(10))[0]}")
             continue

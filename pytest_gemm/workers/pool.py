@@ -15,7 +15,7 @@ from pytest_gemm.backends.base import Device
 from pytest_gemm.case import Case
 from pytest_gemm.dueling import Times
 from pytest_gemm.duet import Round
-from pytest_gemm.errors import BackendError, DeviceBusyError
+from pytest_gemm.errors import BackendError
 from pytest_gemm.function import FunctionName
 from pytest_gemm.result import Result
 from pytest_gemm.workers.worker import Lost, Named, Ran, Worker
@@ -129,8 +129,6 @@ class Pool:
         """What tells a device from others, wherever it is counted."""
         try:
             return str(self._started(lane).environment.get("uuid") or lane.name)
-        except DeviceBusyError:
-            raise
         except BackendError:
             return lane.name
 

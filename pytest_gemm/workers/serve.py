@@ -77,7 +77,7 @@ def serve(channel: Channel, outputs: Sequence[str]) -> None:
 
     try:
         runner, turns = _ready(Start(**json.loads(channel.receive())), tell)
-    except GemmError as error:
+    except (GemmError, DeviceBusyError) as error:
         tell("refused", str(error), isinstance(error, DeviceBusyError))
         return
     tell("ready", asdict(runner.backend.device), runner.backend.count)
@@ -93,7 +93,7 @@ def serve(channel: Channel, outputs: Sequence[str]) -> None:
                     runner.backend.conditions()  # what it loads itself is no kernel's doing
                     before = State()
                 answer = ("result", _work(runner, *wanted))
-        except GemmError as error:
+        except (GemmError, DeviceBusyError) as error:
             answer = ("failed", str(error))
         except KeyboardInterrupt:
             answer, spoiled = ("failed", "its process was interrupted (SIGINT)"), True

@@ -95,7 +95,7 @@ class Worker:
         self._pid: int | None = None
         self._files = contextlib.ExitStack()
         self._outputs: list[int] = []
-        self._refusal: BackendError | None = None
+        self._refusal: BackendError | DeviceBusyError | None = None
         self._is_starting = False
         self.device: Device | None = None
         self.count = 1  # of the devices that the process could have used
@@ -134,13 +134,14 @@ class Worker:
             raise self._refusal
         try:
             yield
-        except (Lost, BackendError) as error:
+        except (BackendError, DeviceBusyError) as error:
             self._end()
-            if isinstance(error, BackendError):
-                self._refusal = error
-                raise
-            self._refusal = BackendError(f"a worker could not be started: {error}")
-            raise self._refusal from error
+            self._refusal = error
+            raise
+        except Lost as lost:
+            self._end()
+            self._refusal = BackendError(f"a worker could not be started: {lost}")
+            raise self._refusal from lost
 
     def run(self, case: Case, function: FunctionName | None) -> Ran:
         """Run a case; what it did to the process is in the result. Raises BackendError."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from pytest_gemm.baselines import BaselineStore, Session
 from pytest_gemm.cli.baseline.stored import (
