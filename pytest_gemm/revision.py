@@ -59,24 +59,30 @@ def find_revision(folder: Path, ref: str) -> Revision:
 class Export:
     """A revision's files, written to a temporary folder when they are first asked for.
 
-    Neither the index nor the working tree of the repository takes part, and no hook is run.
+    All of them, or of one folder of now what it held then. Neither the index nor the working tree
+    of the repository takes part, and no hook is run.
     """
 
-    def __init__(self, revision: Revision) -> None:
+    def __init__(self, revision: Revision, part: Path | None = None) -> None:
         self.revision = revision
+        self._part = part
         self._temporary = ExitStack()
 
     @cached_property
     def folder(self) -> Path:
-        """Where the files are. Raises ConfigError."""
+        """Where the top of the repository is. Raises ConfigError."""
         made = TemporaryDirectory(prefix="pytest-gemm-", ignore_cleanup_errors=True)
         parent = Path(self._temporary.enter_context(made)).resolve()
         folder = parent / "tree"
         folder.mkdir()
         index = {"GIT_INDEX_FILE": str(parent / "index")}
         top, commit = self.revision.top, self.revision.commit
-        _git(top, "read-tree", commit, environment=index)
-        _git(top, "checkout-index", "--all", f"--prefix={folder}/", environment=index)
+        part = (self._part or top).resolve().relative_to(top)
+        where = "" if part == Path() else part.as_posix()
+        if tree := _git(top, "rev-parse", "--verify", f"{commit}:{where}", quiet=True):
+            prefix = f"--prefix={folder / part}/"
+            _git(top, "read-tree", tree, environment=index)
+            _git(top, "checkout-index", "--all", prefix, environment=index)
         return folder
 
     def then(self, path: Path) -> Path | None:
@@ -112,14 +118,11 @@ def _git(
         )
     except OSError as error:
         raise ConfigError(
-            f"git cannot be started ({error.strerror}): install it, or compare with --gemm-against="
-            "baseline"
+            f"git cannot be started ({error.strerror}): install it, or compare with what is stored"
         ) from None
     if run.returncode == 0 or quiet:
         return run.stdout.strip() if run.returncode == 0 else ""
     if "not a git repository" in run.stderr:
-        raise ConfigError(
-            f"{folder} is in no git repository: compare with --gemm-against=baseline instead"
-        )
+        raise ConfigError(f"{folder} is in no git repository: compare with what is stored instead")
     (said, *_) = run.stderr.strip().splitlines() or [f"exit code {run.returncode}"]
     raise ConfigError(f"git {words[0]} failed in {folder}: {said.removeprefix('fatal: ')}")

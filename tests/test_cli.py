@@ -12,7 +12,7 @@ import pytest
 from pytest_gemm.baselines import BaselineStore
 from pytest_gemm.cli import main
 from pytest_gemm.cli.project import baselines_folder
-from pytest_gemm.errors import ConfigError
+from pytest_gemm.errors import ConfigError, DeviceBusyError
 from tests.test_baselines import BENCHMARK, DEVICE, SOURCE, fact, files, session, stored
 
 OTHER = "tiled-8x8x8-float32"
@@ -292,14 +292,25 @@ def test_diff_compares_two_revisions(baseline: Command) -> None:
     assert len(baseline("diff", "--since", "HEAD~1", "--until", "HEAD")) == 3
     assert baseline("diff", "--since", "HEAD", "--until", "HEAD") == ["nothing changed"]
     assert baseline("diff", "--since", "nowhere", code=2) == []
-    assert "git failed" in baseline.error
+    assert "git knows no commit" in baseline.error
     assert baseline.error.count("\n") == 1
+
+
+def test_a_busy_device_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def busy(arguments: object) -> int:
+        raise DeviceBusyError("process 7 has the device")
+
+    monkeypatch.setattr("pytest_gemm.cli.calibrate.run", busy)
+    assert main(["calibrate"]) == 1
+    assert capsys.readouterr().err == "pytest-gemm: process 7 has the device\n"
 
 
 def test_a_revision_is_never_taken_for_an_option(baseline: Command) -> None:
     git(baseline.root.parent, "init")
     baseline("diff", "--since=--output=stolen", code=2)
-    assert "git failed" in baseline.error
+    assert "git knows no commit" in baseline.error
     assert not list(baseline.root.parent.rglob("stolen*"))
 
 

@@ -58,6 +58,19 @@ def test_an_export_holds_the_old_files_and_leaves_no_trace(repository: Path) -> 
     assert git(repository, "worktree", "list", "--porcelain").count("worktree ") == 1
 
 
+def test_one_folder_alone_is_exported_to_its_place(repository: Path) -> None:
+    commit(repository, {"base lines/deep/a.json": "stored", "top.txt": "top"})
+    for part, files in {
+        "base lines/deep": ["base lines/deep/a.json"],
+        ".": ["base lines/deep/a.json", "kernels/a.cu", "top.txt"],
+        "not there": [],
+    }.items():
+        export = Export(find_revision(repository, "HEAD"), repository / part)
+        found = [path for path in export.folder.rglob("*") if path.is_file()]
+        assert sorted(str(path.relative_to(export.folder)) for path in found) == files
+        export.close()
+
+
 def test_what_was_never_exported_closes_too(repository: Path) -> None:
     Export(find_revision(repository, "v1")).close()
 

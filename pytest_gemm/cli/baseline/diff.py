@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import Any
 
 from pytest_gemm.baselines import BaselineStore, Session, differing
-from pytest_gemm.cli.baseline.revision import store_at
 from pytest_gemm.cli.baseline.show import comparable_facts, session_row
 from pytest_gemm.cli.baseline.stored import (
     Commands,
@@ -22,6 +22,7 @@ from pytest_gemm.cli.baseline.stored import (
 )
 from pytest_gemm.errors import ConfigError
 from pytest_gemm.report.text import percent
+from pytest_gemm.revision import Export, find_revision
 
 
 def add(commands: Commands) -> None:
@@ -102,10 +103,10 @@ def _changes(keys: Sequence[str], old: Mapping[str, Any], new: Mapping[str, Any]
 
 def _diff_revisions(store: BaselineStore, arguments: argparse.Namespace) -> int:
     with ExitStack() as stack:
-        before = stack.enter_context(store_at(store.root, arguments.since))
+        before = _store_at(stack, store.root, arguments.since)
         after = store
         if arguments.until is not None:
-            after = stack.enter_context(store_at(store.root, arguments.until))
+            after = _store_at(stack, store.root, arguments.until)
         devices = sorted({*before.devices(), *after.devices()})
         if arguments.device is not None:
             devices = [device for device in devices if device == arguments.device]
@@ -119,6 +120,14 @@ def _diff_revisions(store: BaselineStore, arguments: argparse.Namespace) -> int:
         changed = [row for row in rows if row[-1]]
         print("\n".join(aligned(changed)) if changed else "nothing changed")
         return max(report_unreadable(before, devices), report_unreadable(after, devices))
+
+
+def _store_at(stack: ExitStack, folder: Path, ref: str) -> BaselineStore:
+    """The store as a git revision holds it, empty where there was none. Raises ConfigError."""
+    export = stack.enter_context(closing(Export(find_revision(folder, ref), folder)))
+    then = export.then(folder)
+    assert then is not None
+    return BaselineStore(then)
 
 
 def _title(key: tuple[str, str, str]) -> tuple[str, str]:
