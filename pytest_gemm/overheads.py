@@ -72,8 +72,8 @@ def trips(launcher: Launcher, workspace: Workspace, data: Operands) -> dict[str,
     """``pageable_upload_s``, ``_launch_s``, ``_download_s`` and ``_total_s``, and ``pinned_...``.
 
     A and B to the device, one launch, C back: the device's own seconds, without the guards.
-    ``_total_error`` is the standard error of the total's logarithm. Nothing where the device
-    works on the host's memory.
+    ``_launch_error`` and ``_total_error`` are the standard errors of these times' logarithms.
+    Nothing where the device works on the host's memory.
     """
     found: dict[str, float] = {}
     arguments = arguments_of(launcher.kernel, workspace)
@@ -93,7 +93,8 @@ def trips(launcher: Launcher, workspace: Workspace, data: Operands) -> dict[str,
             if taken:
                 for part, seconds in zip(Trip._fields, zip(*taken, strict=True), strict=True):
                     found[f"{name}_{part}_s"] = median(seconds)
-                found[f"{name}_total_error"] = summarize(trip.total for trip in taken).log_error
+                    if part in ("launch", "total"):
+                        found[f"{name}_{part}_error"] = summarize(seconds).log_error
     return found
 
 

@@ -301,7 +301,7 @@ def test_the_report_has_rates_transfers_and_what_was_left_out(
     # 25 launches of 1 s each; 0.125 s at 500.
     assert LeftOut("c_multiply", "750x750x750", *_too_long(25 * 0.75**3, 5)) in found.left_out
     assert (
-        "- `c_multiply` on 750x750x750 and larger: it would take about 11 s, and a case may take "
+        "- `c_multiply` on 750x750x750 and larger: it would take about 10.5 s, and a case may take "
         "5 s\n"
     ) in text
     assert rows(text, "1000")[0][heading.index("C \\*")] == "-"
@@ -310,7 +310,7 @@ def test_the_report_has_rates_transfers_and_what_was_left_out(
 
 
 def _too_long(expected: float, limit: float) -> tuple[str, Any]:
-    reason = f"it would take about {expected:.0f} s, and a case may take {limit:g} s"
+    reason = f"it would take about {expected:.3g} s, and a case may take {limit:g} s"
     return reason, pytest.approx(expected, rel=0.01)
 
 

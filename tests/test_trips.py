@@ -88,6 +88,7 @@ def test_a_case_has_the_medians_of_its_trips_where_they_are_asked_for() -> None:
     }
     for name in ("pageable", "pinned"):
         assert 0 < found.pop(f"{name}_total_error") < 1
+        assert found.pop(f"{name}_launch_error") == 0
     assert found == {
         "pageable_upload_s": 6,
         "pageable_launch_s": 1,

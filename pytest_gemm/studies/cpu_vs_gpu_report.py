@@ -76,7 +76,11 @@ def _transfers(study: Study) -> Iterator[str]:
     yield "Transfers: A and B to the device, C back (half as much), between events on the stream:"
     yield ""
     yield from table(
-        ["n", "bytes of C", *(f"{kind}, {'to' if p == 'upload' else 'back'}" for kind, p in parts)],
+        [
+            "n",
+            "bytes of C",
+            *(f"{kind}, {'to the device' if p == 'upload' else 'back'}" for kind, p in parts),
+        ],
         (
             [
                 *(str(n), f"{4 * n * n:,}"),

@@ -97,7 +97,7 @@ class Bench:
         done, median = self._last.get(case.kernel.id, (0, 0.0))
         expected = LAUNCHES * median * work(case.problem) / done if done else 0.0
         if expected > self._limit:
-            reason = f"it would take about {expected:.0f} s, and a case may take {self._limit:g} s"
+            reason = f"it would take about {expected:.3g} s, and a case may take {self._limit:g} s"
             return LeftOut(*about, reason, expected)
         return None
 
