@@ -48,7 +48,7 @@ jobs:
   # runner. Only what is pushed runs there: a fork's pull request must not reach your machine.
   times:
     if: vars.GEMM_GPU_RUNNER != '' && github.event_name == 'push'
-    runs-on: ${{ vars.GEMM_GPU_RUNNER }}
+    runs-on: ${{ vars.GEMM_GPU_RUNNER || 'ubuntu-latest' }}
     timeout-minutes: 30
     steps:
       - uses: actions/checkout@v4
