@@ -4,7 +4,7 @@
 
 Between a line ``<!-- study FILE.json NAME -->`` and the next ``<!-- end -->`` stands the report of
 that study, made from the file (a path in the repository); the figures are drawn into docs/figures.
-Nothing between the two is written by hand. A file that is not there leaves its place as it is.
+Nothing between the two is written by hand. Where the file is not there, that is said.
 """
 
 from __future__ import annotations
@@ -42,9 +42,12 @@ def drawn(text: str) -> dict[str, str]:
 
 def _fill(place: re.Match[str]) -> str:
     studies = list(_studies(place))
-    if not studies:
-        return place[0]
     lines = [line for study in studies for line in _told(study, place)]
+    if not studies:
+        lines = [
+            f"Not measured yet: `{place['file']}` is not there, or has no {place['name']}.",
+            "",
+        ]
     return place["begin"] + "\n".join(["", *lines]) + "\n" + place["end"]
 
 

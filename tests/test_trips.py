@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from pytest_gemm.backends.base import CudaProgram, LaunchConfig, Trip
+from pytest_gemm.backends.cuda import transfers
 from pytest_gemm.backends.host import HostBackend
 from pytest_gemm.errors import KernelFault
 from tests.fake_cupy import NEVER, FakeCuda, Kernel
@@ -52,13 +53,16 @@ def test_each_part_of_a_trip_is_timed_on_the_device(fake: FakeCuda, pinned: bool
         assert np.array_equal(backend.download(buffer), content)
 
 
-def test_a_kernel_that_never_ends_is_a_fault_of_its_own(fake: FakeCuda) -> None:
+def test_a_kernel_that_never_ends_is_a_fault_of_its_own(
+    fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfers, "PATIENCE", 0.1)
     backend = fake.backend()
     output = backend.allocate(4)
     fake.kernels["k"].seconds = NEVER
-    with pytest.raises(KernelFault, match="longer than 5 s"):
+    with pytest.raises(KernelFault, match=r"longer than 0\.5 s"):
         backend.trips(
-            backend.compile(PROGRAM), ONE, [], [], output, pinned=False, count=1, timeout=5
+            backend.compile(PROGRAM), ONE, [], [], output, pinned=False, count=1, timeout=0.5
         )
     assert backend.lost
 
