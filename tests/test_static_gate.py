@@ -269,6 +269,7 @@ def slower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Case:
     launch = {"entry": "tiled", "params": {}, "args": list(old.args), "block": ["8", "8"]}
     stored = session(
         device="NVIDIA-H200",
+        environment={"nvrtc": "13.0"},
         source=source_hash(old.code),
         launch=launch | {"grid": ["1", "1"], "shared_mem": "0"},
     )
@@ -289,9 +290,17 @@ def test_a_cpu_has_no_machine_code_to_explain(slower: Case, tmp_path: Path) -> N
     assert since_stored(slower, replace(TIMED, environment={}), BaselineStore(tmp_path)) == ""
 
 
-def test_an_unchanged_source_explains_nothing(slower: Case, tmp_path: Path) -> None:
+def test_an_unchanged_source_is_explained_by_its_compiler(slower: Case, tmp_path: Path) -> None:
     same = replace(slower, kernel=kernel(tmp_path))
-    assert since_stored(same, TIMED, BaselineStore(tmp_path)) == ""
+    assert since_stored(same, TIMED, BaselineStore(tmp_path)) == "", "its code was not stored"
+    store = BaselineStore(tmp_path)
+    for toolchain, registers in ((NVRTC, 1), ("nvrtc 13.0.88 -ftz=true", 60)):
+        for fact in facts_of(CASE, found(toolchain, registers=registers)):
+            store.update_exact(fact)
+    store.flush()
+    assert since_stored(same, TIMED, BaselineStore(tmp_path)) == (
+        "machine code for sm_90: registers 60 -> 71"
+    )
 
 
 def test_why_nothing_is_explained_is_said(

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from pytest_gemm.baselines import BaselineStore, Fact, source_hash
+from pytest_gemm.baselines import BaselineStore, Fact, Session, source_hash
 from pytest_gemm.case import Case
 from pytest_gemm.errors import BaselineError, GemmError
 from pytest_gemm.exact import facts_of
+from pytest_gemm.kernelspec import Kernel
 from pytest_gemm.record import Record
 from pytest_gemm.result import Result
 from pytest_gemm.revival import stored_kernel
@@ -84,8 +85,9 @@ def remarks(records: Sequence[Record]) -> Iterator[str]:
 def since_stored(case: Case, result: Result, store: BaselineStore) -> str:
     """What changed in the machine code since the sessions that a time is held against.
 
-    Both sources are compiled for the GPU that was timed, by one toolchain. Empty where there is
-    none to tell of: on a CPU, of Python kernels, of a program that did not change.
+    Of another source, by compiling both for the GPU that was timed; of the same one, from what is
+    stored of the code that the compiler of those sessions made. Empty where there is nothing to
+    tell: on a CPU, of kernels in Python, of code that is the same or was not stored.
     """
     capability = result.environment.get("compute_capability")
     if not capability or case.kernel.is_python:
@@ -93,16 +95,31 @@ def since_stored(case: Case, result: Result, store: BaselineStore) -> str:
     architecture = f"sm_{str(capability).replace('.', '')}"
     try:
         reference = store.reference(result.device["name"], case.kernel.id, case.id)
-        if reference is None or reference.newest.source == source_hash(case.kernel.code):
+        if reference is None:
             return ""
-        session = reference.newest
-        old = stored_kernel(case.kernel, session.launch, store.source(session.source))
         inspector = Inspector(find_toolchain())
-        before, now = (inspector.inspect(kernel, architecture) for kernel in (old, case.kernel))
+        old = _code_of(reference.newest, case.kernel, architecture, store, inspector)
+        if old is None:
+            return ""
+        moved = _shortened(changes(old, inspector.inspect(case.kernel, architecture).facts))
     except GemmError as error:
         return f"machine code not compared: {str(error).partition(chr(10))[0]}"
-    moved = _shortened(changes(before.facts, now.facts)) or "the same counts"
-    return f"machine code for {architecture}: {moved}"
+    return f"machine code for {architecture}: {moved}" if moved else ""
+
+
+def _code_of(
+    session: Session, kernel: Kernel, architecture: str, store: BaselineStore, inspector: Inspector
+) -> Facts | None:
+    """The facts of the code that a session measured, as far as they can be had."""
+    if session.source != source_hash(kernel.code):
+        old = stored_kernel(kernel, session.launch, store.source(session.source))
+        return inspector.inspect(old, architecture).facts
+    made_by = f"nvrtc {session.environment.get('nvrtc')}."
+    for fact in store.load_exact(kernel.id).values():
+        same = fact.benchmark == f"{kernel.id}-{architecture}"
+        if same and fact.recipe.startswith(made_by):
+            return _whole(fact.counters)
+    return None
 
 
 def _why_new(fact: Fact, facts: Iterable[Fact]) -> str:

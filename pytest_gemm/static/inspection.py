@@ -16,11 +16,11 @@ from pytest_gemm.kernelspec import Kernel
 from pytest_gemm.static.assembler import resources
 from pytest_gemm.static.occupancy import capability, occupancy
 from pytest_gemm.static.problems import unlike_problems
-from pytest_gemm.static.sass import Code, Instruction, assembler_version, innermost, read_code
+from pytest_gemm.static.sass import Code, Instruction, assembler_version, read_code, without_inner
 from pytest_gemm.static.toolchain import Toolchain
 
 MULTIPLY_ADDS = (
-    *("DFMA", "DMMA", "FFMA", "FFMA2", "HFMA2", "HGMMA", "HMMA", "IGMMA", "IMMA"),
+    *("DFMA", "DMMA", "FFMA", "FFMA2", "HFMA2", "HGMMA", "HMMA", "IDP", "IGMMA", "IMMA"),
     *("OMMA", "QGMMA", "QMMA", "UTCHMMA", "UTCIMMA", "UTCQMMA"),
 )
 """The opcodes that a product is made of, in float64, float32, half precision and on matrices."""
@@ -41,9 +41,9 @@ Facts = Mapping[str, int]
 ``registers``, ``stack_bytes``, ``spill_store_bytes``, ``spill_load_bytes`` of a thread;
 ``static_shared_bytes`` and ``barriers`` of a block; ``threads`` and ``dynamic_shared_bytes`` of its
 launch, and ``blocks_per_sm`` (see ``occupancy``), where these do not depend on the problem;
-``instructions`` and, by opcode, those of ``COUNTED_OPCODES``; ``loops``; and of the inner loop, the
-one with most multiply-adds of those that hold no other, ``loop.instructions``, ``loop.FFMA`` and so
-on. An opcode that does not occur is left out.
+``instructions`` and, by opcode, those of ``COUNTED_OPCODES``; ``loops``; and of the inner loop
+``loop.instructions``, ``loop.FFMA`` and so on: of the loop with most multiply-adds, each loop
+without those within it. An opcode that does not occur is left out.
 """
 
 
@@ -132,10 +132,10 @@ def _launched(kernel: Kernel, facts: Facts, architecture: str) -> Facts:
 
 def _mix(code: Code) -> dict[str, int]:
     loops = code.loops()
-    bodies = [_counts([code.instructions[i] for i in loop]) for loop in innermost(loops)]
+    bodies = [_counts([code.instructions[i] for i in loop]) for loop in without_inner(loops)]
     found = _counts(code.instructions) | {"loops": len(loops)}
     if bodies:
-        # A kernel has small loops too, for what is left of K; most of the product is made in one.
+        # A kernel has other loops too, for copies and for what is left of K.
         inner = max(bodies, key=lambda body: (multiply_adds(body), body["instructions"]))
         found |= {f"loop.{name}": count for name, count in inner.items()}
     return found

@@ -9,4 +9,4 @@ from pytest_gemm.problem import Problem
 def unlike_problems(kernel: Kernel) -> list[Problem]:
     """Two problems: what a launch has in common on both is taken for the kernel's own."""
     sizes = ("64x128x192", "2048x1536x1024")
-    return [Problem.parse(size, kernel.op, kernel.dtype) for size in sizes]
+    return [kernel.of_kind(Problem.parse(size, kernel.op, kernel.dtype)) for size in sizes]

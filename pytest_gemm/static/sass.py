@@ -202,7 +202,7 @@ def _order(followers: Sequence[frozenset[int]], root: int) -> list[int]:
     return done[::-1]
 
 
-def innermost(loops: Iterable[frozenset[int]]) -> list[frozenset[int]]:
-    """The loops that have no other one within."""
+def without_inner(loops: Iterable[frozenset[int]]) -> list[frozenset[int]]:
+    """Each loop without what belongs to loops within it."""
     known = list(loops)
-    return [loop for loop in known if not any(other < loop for other in known)]
+    return [loop.difference(*(other for other in known if other < loop)) for loop in known]
