@@ -61,7 +61,7 @@ def close(
         faults += _store(options, records, notes)
     timed = [record for record in records if record.case.settings.timed]
     missing = list(_vanished(options, timed, cases))
-    if options.bench:
+    if options.bench or options.baseline == "strict":
         missing += [f"ungated: {name} was skipped or did not call check()" for name in unchecked]
     (faults if options.baseline == "strict" else notes).extend(missing)
     if options.report is not None:

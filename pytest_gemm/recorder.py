@@ -60,8 +60,8 @@ class Recorder:
     ) -> tuple[str, str, str] | None:
         # The teardown's report is free to carry a second count, beside "passed" or "failed".
         if report.when == "teardown" and report.passed and hasattr(report, "gemm"):
-            ungated = "ungated" if self.options.bench else ""
-            gate = report.gemm["gate"] if report.gemm else ungated
+            ungated = self.options.bench or self.options.baseline == "strict"
+            gate = report.gemm["gate"] if report.gemm else "ungated" * ungated
             if gate in GATE_WORDS:
                 return gate, "", ""
         return None

@@ -390,6 +390,25 @@ def test_the_report_holds_every_sample_and_verdict(project: Project) -> None:
     assert case.find("failure") is not None
 
 
+def test_what_cannot_be_compared_never_passes_a_strict_run_unseen(project: Project) -> None:
+    project.run("--gemm-baseline=update")
+    # The bits of blas may differ from run to run: no digest is stored.
+    result = project.run("--gemm-baseline=strict")
+    assert result.ret == 1
+    assert result.parseoutcomes() == {"passed": 3, "failed": 2, "ungated": 2}
+    result.stdout.fnmatch_lines(
+        ["FAILED *blas-16x16x16-float32* blas on 16x16x16: ungated: *--gemm-bench*"]
+    )
+
+
+def test_a_test_without_a_check_never_passes_a_strict_run_unseen(project: Project) -> None:
+    project.pytester.makepyfile(test_kernels="def test_gemm(gemm): pass")
+    result = project.run("--gemm-baseline=strict", "-k", "plus")
+    assert result.ret == 1
+    assert result.parseoutcomes() == {"passed": 1, "ungated": 1, "deselected": 4}
+    result.stdout.fnmatch_lines(["ERROR: ungated: *plus-16x16-float32* did not call check()"])
+
+
 def test_the_summary_fits_and_says_that_it_is_the_cpu(project: Project) -> None:
     lines = project.bench().outlines
     start = next(i for i, line in enumerate(lines) if line.startswith("kernel"))
