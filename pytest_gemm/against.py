@@ -254,6 +254,9 @@ def _check_problem(
             f"{title} computes {other.op} in {other.dtype}, {kernel.id} {kernel.op} in "
             f"{kernel.dtype}",
         )
+    # All else that a benchmark's id says: layouts, alpha and beta, batches.
+    if (theirs := other.of_kind(problem).label) != problem.label:
+        raise NoOpponent("withheld", f"{title} computes {theirs}, {kernel.id} {problem.label}")
     if reason := other.skip_reason(problem):
         raise NoOpponent(outcome, f"{title} does not take {problem.id}: {reason}")
 

@@ -53,7 +53,7 @@ def encode(values: Elements, dtype: str) -> Bits:
     if dtype == "bfloat16":
         single = rounded(np.asarray(values), dtype).astype(np.float32)
         return (single.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
-    return np.asarray(values).astype(carrier(dtype)).view(word(dtype))
+    return np.asarray(values).astype(carrier(dtype), copy=False).view(word(dtype))
 
 
 def decode(bits: Bits, dtype: str) -> Elements:

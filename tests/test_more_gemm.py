@@ -11,16 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gemm.backends.base import Backend
+from pytest_gemm.backends.base import Backend, CudaProgram, LaunchConfig
 from pytest_gemm.backends.cuda import CudaBackend
 from pytest_gemm.backends.host import HostBackend
 from pytest_gemm.case import Case, Settings
 from pytest_gemm.checking import Checker
 from pytest_gemm.errors import BackendError
 from pytest_gemm.kernelspec import Kernel
+from pytest_gemm.launching import loaded
+from pytest_gemm.matrices import operands
 from pytest_gemm.pipeline import run_case
+from pytest_gemm.problem import Problem
 from pytest_gemm.registry import load_registry
 from pytest_gemm.runner import Runner
+from pytest_gemm.traffic import loads_on
 
 FOLDER = Path(__file__).parent / "more_gemm"
 SIZE = "64x48x80"
@@ -142,3 +146,46 @@ def test_cublas_is_a_yardstick_on_cuda(name: str, cuda: Backend) -> None:
     assert result.message == ""
     wanted = {"percent_of_copy" if kernel.op == "add" else "percent_of_cublas"}
     assert wanted <= set(result.counters)
+
+
+LOADS = {
+    "half_nn": "2K/16",
+    "hgemm": "288",  # 1.5 K: a half for two columns, and a half2
+    "int8_tn": "2K/16",
+    "dp4a": "2K",
+    "double_nt": "2K/16",
+    "batched": "2K",
+    "blas_tn_double": "2K",
+    "add_bfloat": "2",
+}
+
+
+@pytest.mark.parametrize(("name", "loads"), LOADS.items())
+def test_loads_are_counted_in_elements(name: str, loads: str, checker: Checker) -> None:
+    kernel = CORRECT[name]
+    assert loads_on(kernel.problem(SIZE), checker.check(kernel).traffic) == loads
+
+
+BY_VALUE = """
+__device__ __noinline__ float sum(float4 v) { return v.x + v.y + v.z + v.w; }
+
+__global__ void k(const float4* A, const float4* B, float* C, int n)
+{
+    const int i = threadIdx.x;
+    C[i] = sum(A[i]) + sum(B[i]);
+}
+"""
+
+
+def test_a_vector_given_to_a_function_is_one_access(host: HostBackend) -> None:
+    """g++ does not instrument the copy that it makes for a call."""
+    problem = Problem("add", 4, 8, 0)
+    with loaded(host, problem, operands(problem)) as workspace:
+        matrices = [workspace.matrix(name) for name in "ABC"]
+        program = CudaProgram(BY_VALUE, "k.cu", "k")
+        report = host.check(program, LaunchConfig((1, 1, 1), (8, 1, 1)), [*matrices, 8])
+    assert {n: (a.loads, a.load_words) for n, a in report.traffic.arguments.items()} == {
+        1: (8, 32),
+        2: (8, 32),
+        3: (0, 0),
+    }

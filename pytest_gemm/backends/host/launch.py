@@ -215,9 +215,12 @@ def _pack_matrix(parameter: _Parameter, matrix: Matrix, where: str) -> Any:
 
 
 def _points_to(pointee: str, size: int, kind: ElementType) -> bool:
-    """Whether a pointer is one to such elements, or to several at once: structs and packed ints."""
+    """Whether a pointer may be one to such elements, or to several at once.
+
+    What a struct holds is not known here: half is one, float4 is.
+    """
     if pointee in "sv":
-        return pointee == "v" or size >= kind.itemsize
+        return True
     if kind.is_integer:
         return pointee == "i" and size in (kind.itemsize, 4)
     return pointee == "f" and size == kind.itemsize

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "pytest_gemm/math.h"
+#include "pytest_gemm/vectors.h"
 
 namespace pytest_gemm {
 
@@ -94,7 +95,7 @@ template <class Format>
 struct SmallFloat {
     uint16_t bits;
 
-    SmallFloat() = default;
+    PYTEST_GEMM_WHOLE(SmallFloat)
     SmallFloat(float value) : bits(Format::from_float(value)) {}
     SmallFloat(double value) : bits(encode<Format::mantissa_bits>(value)) {}
     template <class T, class = std::enable_if_t<std::is_integral_v<T>>>
@@ -197,7 +198,7 @@ struct alignas(4) SmallPair {
     using Element = SmallFloat<Format>;
     Element x, y;
 
-    SmallPair() = default;
+    PYTEST_GEMM_WHOLE(SmallPair)
     SmallPair(Element x, Element y) : x(x), y(y) {}
 
     SmallPair& operator+=(SmallPair b) { return *this = *this + b; }

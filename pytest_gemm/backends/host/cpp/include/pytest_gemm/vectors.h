@@ -3,9 +3,10 @@
 
 #include "pytest_gemm/abi.h"
 
-// clang takes copies of structs apart before it instruments them. In a build for checking, vectors
-// are therefore copied as a whole: one access of their size and alignment.
-#if defined(PYTEST_GEMM_CHECK) && defined(__clang__) && !defined(PYTEST_GEMM_PLAIN_VECTORS)
+// clang takes copies of structs apart before it instruments them, and g++ does not instrument those
+// that are made for a call. In a build for checking, vectors are therefore copied as a whole: one
+// access of their size and alignment.
+#if defined(PYTEST_GEMM_CHECK) && !defined(PYTEST_GEMM_PLAIN_VECTORS)
 namespace pytest_gemm {
 
 template <class T>
@@ -34,6 +35,7 @@ __attribute__((always_inline)) inline void copy_whole(T* to, const T* from) {
     PYTEST_GEMM_WHOLE(name)         \
     constexpr name(T x, T y = 0, T z = 0, T w = 0) : x(x), y(y), z(z), w(w) {}
 #else
+#define PYTEST_GEMM_WHOLE(name) name() = default;
 #define PYTEST_GEMM_WHOLE2(name, T)
 #define PYTEST_GEMM_WHOLE4(name, T)
 #endif
