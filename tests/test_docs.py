@@ -68,6 +68,20 @@ def test_every_link_of_the_docs_leads_somewhere() -> None:
             assert (path.parent / target).exists(), f"{path.name}: {target}"
 
 
+def anchors(path: Path) -> set[str]:
+    """Of each heading, as GitHub and the site make them."""
+    text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)
+    headings = (re.sub(r"\[(.*?)\]\(.*?\)", r"\1", h) for h in re.findall(r"^#+ (.*)$", text, re.M))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_link_into_a_page_finds_its_heading() -> None:
+    for path in pages():
+        for target, anchor in re.findall(r"\]\(([\w./-]*)#([^)]+)\)", path.read_text("utf-8")):
+            page = path.parent / target if target else path
+            assert anchor in anchors(page), f"{path.name}: {target}#{anchor}"
+
+
 def test_no_placeholder_is_left() -> None:
     for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
         assert not re.search(r"^(TABLE|TODO|FIXME|XXX)$", path.read_text("utf-8"), re.MULTILINE)
