@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 import subprocess
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -10,20 +10,23 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from pytest_gemm.baselines import BaselineStore
-from pytest_gemm.errors import BaselineError
+from pytest_gemm.errors import BaselineError, ConfigError
 from pytest_gemm.exact import facts_of
 from pytest_gemm.judging import session_of, source_of
 from pytest_gemm.limiting import unchecked_limits
 from pytest_gemm.options import Options
 from pytest_gemm.record import Record
+from pytest_gemm.report import github
+from pytest_gemm.report.document import Document, history
+from pytest_gemm.report.files import write_report
+from pytest_gemm.report.markdown import markdown
+from pytest_gemm.report.model import report_of
 from pytest_gemm.report.terminal import table
 from pytest_gemm.report.verdict import sentence
 from pytest_gemm.static.gate import remarks
 
-REPORT_FORMAT = 1
 UPDATE = "pytest --gemm-bench --gemm-baseline=update"
 
 
@@ -55,6 +58,8 @@ def close(
         records = [replace(r, gate="ungated") if r.gate == "stored" else r for r in records]
     faults: list[str] = []
     notes: list[str] = []
+    # Before this run is stored itself.
+    past = history(BaselineStore(options.baselines), records) if options.reports else {}
     if interrupted:
         notes.append(f"interrupted: these {len(records)} results are partial; nothing is stored")
     elif options.baseline == "update":
@@ -64,10 +69,25 @@ def close(
     if options.bench or options.baseline == "strict":
         missing += [f"ungated: {name} was skipped or did not call check()" for name in unchecked]
     (faults if options.baseline == "strict" else notes).extend(missing)
-    if options.report is not None:
-        faults += _write_report(options, records, missing, interrupted, notes)
+    document = Document(
+        datetime.now(UTC).isoformat(timespec="seconds"),
+        _commit(options.root),
+        options.baseline,
+        interrupted,
+        tuple(missing),
+        tuple(records),
+        past,
+    )
+    for path in options.reports:
+        try:
+            write_report(document, path)
+            notes.append(f"report: {path}")
+        except ConfigError as error:
+            faults.append(str(error))
     told = [*_table_lines(timed), *_remarks(timed), *remarks(records), *notes]
     lines = [*told, *(f"ERROR: {f}" for f in faults)]
+    if github.is_actions(os.environ):
+        lines += _for_github(document, options.root)
     device = records[0].result.device if records else {}
     title = f"gemm: {device['description']}" if device else "gemm"
     return Closing(title, tuple(lines), bool(faults))
@@ -188,26 +208,8 @@ def _kernel_of(benchmark: str) -> str:
     return _hot(benchmark).rsplit("-", 2)[0]
 
 
-def _write_report(
-    options: Options,
-    records: Sequence[Record],
-    missing: Sequence[str],
-    interrupted: bool,
-    notes: list[str],
-) -> list[str]:
-    assert options.report is not None
-    report: dict[str, Any] = {
-        "format": REPORT_FORMAT,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": _commit(options.root),
-        "baseline": options.baseline,
-        "partial": interrupted,
-        "missing": list(missing),
-        "records": [record.to_dict() for record in records],
-    }
-    try:
-        options.report.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        return [f"{options.report}: it cannot be written ({error.strerror})"]
-    notes.append(f"report: {options.report}")
-    return []
+def _for_github(document: Document, root: Path) -> list[str]:
+    """Annotations to print; the summary of the step is added to."""
+    report = report_of(document)
+    fault = github.add_summary(markdown(report), os.environ)
+    return [*github.errors(report, root, os.environ), *filter(None, [fault])]

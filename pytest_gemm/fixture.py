@@ -57,7 +57,7 @@ class GemmCase:
         self._request.node.stash[RECORD] = record.to_dict()
         for name, value in record.properties().items():
             self._request.node.user_properties.append((name, value))
-        publish(self._request, record.group, record.result.samples, record.properties())
+        publish(self._request, record.group, record.result.samples, record.extra_info())
         if record.outcome == "skipped":
             pytest.skip(record.message)
         if record.outcome == "failed":

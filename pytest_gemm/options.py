@@ -84,12 +84,18 @@ DECLARED: tuple[tuple[str, dict[str, Any]], ...] = (
             "choices": ("off", "auto", "full"),
             "default": "auto",
             "help": "watch every memory access of a .cu kernel on the CPU first: on a few small "
-            "problems, or on all of the exact suite (default: %(default)s)",
+            "problems, or on all of the exact suite; full also inspects the machine code for "
+            "gemm_architectures (default: %(default)s)",
         },
     ),
     (
         "--gemm-report",
-        {"metavar": "FILE.json", "help": "write every result, sample and verdict to FILE.json"},
+        {
+            "action": "append",
+            "metavar": "FILE.html|.md|.json",
+            "help": "write a report: a page to look at, Markdown, or every result, sample and "
+            "verdict; may be given several times",
+        },
     ),
 )
 
@@ -139,7 +145,8 @@ class Options:
         self.baseline: str = option("gemm_baseline")
         self.cold: bool = option("gemm_cache") == "cold"
         self.check: Scope = option("gemm_check")
-        self.report = _report_path(option("gemm_report"), config.invocation_params.dir)
+        folder = config.invocation_params.dir
+        self.reports = tuple(_report_path(text, folder) for text in option("gemm_report") or ())
         self.kernels: tuple[Path, ...] = kernels
         self.modules: tuple[str, ...] = tuple(ini("gemm_modules"))
         self.baselines: Path = root / ini("gemm_baselines")
@@ -253,12 +260,12 @@ def _size(text: str) -> str:
     return text
 
 
-def _report_path(text: str | None, folder: Path) -> Path | None:
-    if text is None:
-        return None
+def _report_path(text: str, folder: Path) -> Path:
+    from pytest_gemm.report.formats import refused
+
     path = folder / text
-    if path.suffix != ".json":
-        raise pytest.UsageError(f"--gemm-report={text}: the file's name must end in .json")
+    if reason := refused(path):
+        raise pytest.UsageError(f"--gemm-report={text}: {reason}")
     if not os.access(path.parent, os.W_OK):
         raise pytest.UsageError(
             f"--gemm-report={text}: the folder {path.parent} cannot be written to"

@@ -35,13 +35,14 @@ class Record:
         return f"{self.case.problem.op} {self.case.problem.id}"
 
     def properties(self) -> dict[str, Any]:
-        """Numbers and words for JUnit and for pytest-benchmark's ``extra_info``; seconds."""
+        """Numbers and words for JUnit; seconds, FLOP/s and B/s (of the least traffic)."""
         found: dict[str, Any] = {"gemm_kernel": self.case.kernel.id}
         if self.result.digest:
             found["gemm_digest"] = self.result.digest
         if self.result.estimate is not None:
             found["gemm_median_s"] = self.result.estimate.median
             found["gemm_flops_per_s"] = self.case.problem.flops / self.result.estimate.median
+            found["gemm_bytes_per_s"] = self.case.problem.bytes / self.result.estimate.median
         if self.gate:
             found["gemm_verdict"] = self.gate
         if self.verdict is not None and self.verdict.change is not None:
@@ -51,6 +52,12 @@ class Record:
         if limits := self.limits.summary:
             found["gemm_limits"] = limits
         return found
+
+    def extra_info(self) -> dict[str, Any]:
+        """The properties, and the record without its samples and source, for pytest-benchmark."""
+        plain = self.to_dict()
+        del plain["result"]["samples"], plain["case"]["kernel"]["source"]
+        return {**self.properties(), "gemm": plain}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, dicts, strings and numbers."""

@@ -85,7 +85,7 @@ class Recorder:
             return
         interrupted = exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
         # The report of an earlier run must not pass for one of a run that came to nothing.
-        outdated = interrupted and self.options.report is not None
+        outdated = interrupted and bool(self.options.reports)
         if not (self._records or self._unchecked or outdated):
             return
         from pytest_gemm.closing import close

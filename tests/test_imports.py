@@ -22,13 +22,13 @@ ORDER = [
     *("backends.cuda", "backends"),
     *("device", "comparison", "regions", "causes", "diagnosis", "correctness", "timing"),
     *("launching", "overheads", "traffic", "checking", "static"),
-    *("revision", "options", "case", "result", "reuse", "pipeline", "references"),
+    *("revision", "report.formats", "options", "case", "result", "reuse", "pipeline", "references"),
     *("dueling", "runner"),
     *("apart", "function", "workers.turns", "workers.output", "workers.state"),
     *("workers.serve", "workers.worker", "workers.pool", "workers"),
     *("executor", "exact", "revival", "against", "judging"),
     *("record", "static.gate", "limiting", "collection", "calibrating"),
-    *("report", "session", "closing", "studies", "doctor", "adopt", "cli"),
+    *("studies.tables", "report", "session", "closing", "studies", "doctor", "adopt", "cli"),
     *("publish", "recorder", "shared", "fixture", "plugin"),
 ]
 """A module imports only from those named before it, or from its own package."""

@@ -49,7 +49,7 @@ def explain(case: Case, result: Result, verdict: Verdict, repeat: str, accept: s
             f"  change {percent(verdict.change)}, between {percent(verdict.low)} and "
             f"{percent(verdict.high)}"
         )
-        lines.append(f"  decided by {_grounds(verdict)}")
+        lines.append(f"  decided by {grounds(verdict)}")
     if verdict.smallest_slowdown is not None:
         lines.append(f"  smallest slowdown that is found: {percent(verdict.smallest_slowdown)}")
     if verdict.change is not None:
@@ -60,7 +60,7 @@ def explain(case: Case, result: Result, verdict: Verdict, repeat: str, accept: s
     return "\n".join(lines)
 
 
-def _grounds(verdict: Verdict) -> str:
+def grounds(verdict: Verdict) -> str:
     """How the outcome was decided."""
     stored = f"{verdict.sessions} stored session{'s' * (verdict.sessions != 1)}"
     if verdict.decided_by == "duet":

@@ -1,0 +1,30 @@
+"""A run's reports as files: what a file holds follows from its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pytest_gemm.baselines.files import write_atomically
+from pytest_gemm.errors import ConfigError
+from pytest_gemm.report.document import Document, parsed
+from pytest_gemm.report.markdown import markdown
+from pytest_gemm.report.model import report_of
+
+
+def write_report(document: Document, path: Path) -> None:
+    """Write a report. Raises ConfigError where the file cannot be written."""
+    try:
+        write_atomically(path, rendered(document, path.suffix).encode("utf-8", "replace"))
+    except OSError as error:
+        raise ConfigError(f"{path}: it cannot be written ({error.strerror})") from None
+
+
+def rendered(document: Document, suffix: str) -> str:
+    """A report as text.
+
+    Markdown is made from the JSON, so that it is the same when made from its file.
+    """
+    text = document.to_json()
+    if suffix == ".json":
+        return text
+    return markdown(report_of(parsed(text)))

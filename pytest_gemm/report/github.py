@@ -1,0 +1,82 @@
+"""What GitHub Actions shows: annotations at the kernels' lines, and a summary of the step.
+
+https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from pytest_gemm.report.model import Line, Report
+
+ANNOTATIONS = 10
+"""GitHub shows no more errors of one step."""
+
+SUMMARY_BYTES = 1024 * 1024
+"""GitHub takes no larger summary of a step."""
+
+
+def is_actions(environment: Mapping[str, str]) -> bool:
+    """Whether this runs as a step of a GitHub workflow."""
+    return environment.get("GITHUB_ACTIONS") == "true"
+
+
+def errors(report: Report, root: Path, environment: Mapping[str, str]) -> Iterator[str]:
+    """A command for each failed case, for the standard output; ``root`` is that of its paths.
+
+    The last one counts those beyond the ``ANNOTATIONS`` that GitHub shows.
+    """
+    failing = report.failing
+    shown = failing if len(failing) <= ANNOTATIONS else failing[: ANNOTATIONS - 1]
+    for line in shown:
+        yield _error(line.message, {**_place(line, root, environment), "title": _title(line)})
+    if left := len(failing) - len(shown):
+        yield _error(f"{left} more failed: see the summary of this step", {"title": "pytest-gemm"})
+
+
+def add_summary(markdown: str, environment: Mapping[str, str]) -> str:
+    """Add to the step's summary, if there is one; why that could not be done, or nothing."""
+    path = environment.get("GITHUB_STEP_SUMMARY")
+    if not path:
+        return ""
+    content = markdown.encode("utf-8", "replace")
+    try:
+        file = Path(path)
+        there = file.stat().st_size if file.exists() else 0
+        if there + len(content) > SUMMARY_BYTES:
+            return f"the step's summary would be larger than {SUMMARY_BYTES} bytes: left out"
+        with file.open("ab") as stream:
+            stream.write(content + b"\n")
+    except OSError as error:
+        return f"{path}: it cannot be written ({error.strerror})"
+    return ""
+
+
+def _title(line: Line) -> str:
+    return f"{line.kernel} on {line.problem}: {line.state}"
+
+
+def _place(line: Line, root: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """File and line as GitHub knows them: relative to the checked-out repository."""
+    path, _, number = line.place.rpartition(":")
+    if not path:
+        return {}
+    file = (root / path).resolve()
+    workspace = Path(environment.get("GITHUB_WORKSPACE") or root).resolve()
+    if file.is_relative_to(workspace):
+        file = file.relative_to(workspace)
+    return {"file": file.as_posix(), "line": number}
+
+
+def _error(message: str, properties: Mapping[str, str]) -> str:
+    told = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
+    return f"::error {told}::{_escaped(message)}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _escaped(text).replace(":", "%3A").replace(",", "%2C")
