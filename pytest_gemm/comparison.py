@@ -263,9 +263,10 @@ def _relative_error(problem: Problem) -> float:
     """gamma_n of ``check_bounds``.
 
     For sums in float16, where n u is soon 1, the probabilistic one of N. J. Higham and T. Mary, "A
-    New Approach to Probabilistic Rounding Error Analysis", SIAM J. Sci. Comput. 41 (2019), eq. 3.1,
-    if that is less: ``exp(lambda sqrt(n) u + n u^2 / (1 - u)) - 1``, lambda = 10. For independent
-    rounding errors of mean zero, it holds for all of C but with a probability of 2 M N K e^-50.
+    New Approach to Probabilistic Rounding Error Analysis", SIAM J. Sci. Comput. 41 (2019), theorem
+    2.4, if that is less: ``exp(lambda sqrt(n) u + n u^2 / (1 - u)) - 1``, lambda = 10. With
+    independent rounding errors of mean zero, any element of C breaks it with a probability of at
+    most 2 M N K e^-50.
     """
     if problem.accumulator.is_integer:
         return 0.0

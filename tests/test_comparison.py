@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from pytest_gemm import comparison
+from pytest_gemm.bits import rounded
 from pytest_gemm.comparison import (
     Mismatch,
+    beside,
     check_bounds,
     check_exact,
     digest,
@@ -193,3 +195,94 @@ def test_a_digest_names_bits_and_shape_but_not_strides():
     assert digest(C.reshape(35, 37)) != digest(C)
     zero = np.zeros((1, 1), np.float32)
     assert digest(zero) != digest(-zero)
+
+
+def rounded_product(problem, data, sums, C):
+    """Term by term, in sums of one NumPy type; then stored as another."""
+    total = np.zeros(problem.shapes["C"], sums)
+    for k in range(problem.K):
+        total += np.outer(data.A[:, k], data.B[k]).astype(sums)
+    return total.astype(C).astype(np.float64 if np.float64 == C else np.float32)
+
+
+@pytest.mark.parametrize(
+    ("words", "sums", "C", "narrower"),
+    [
+        ({"dtype": "float64"}, np.float64, np.float64, np.float32),
+        ({"dtype": "float16"}, np.float32, np.float16, np.float16),
+        ({"dtype": "float16", "out_dtype": "float32"}, np.float32, np.float32, np.float16),
+        ({"dtype": "bfloat16", "out_dtype": "float32"}, np.float32, np.float32, np.float16),
+        ({"dtype": "float16", "acc_dtype": "float16"}, np.float16, np.float16, None),
+    ],
+)
+@pytest.mark.parametrize("size", ["37x35x33", "40x24x300"])
+def test_the_bound_tells_the_type_of_sums(words, sums, C, narrower, size):
+    problem = replace(Problem.parse(size), **{"out_dtype": "", "acc_dtype": "", **words})
+    data = operands(problem)
+    worst = check_bounds(problem, data, rounded_product(problem, data, sums, C))
+    assert 0 <= worst < 1  # 16-bit operands: sums of so few terms are exact in float32
+    if narrower:
+        assert isinstance(
+            check_bounds(problem, data, rounded_product(problem, data, narrower, C)), Mismatch
+        )
+
+
+def test_bfloat16_is_rounded_and_not_truncated():
+    problem = Problem("gemm", 37, 35, 33, dtype="bfloat16")
+    data = operands(problem)
+    exact = reference(problem, data).astype(np.float32)
+    assert check_bounds(problem, data, rounded(exact, "bfloat16")) < 1
+    truncated = (exact.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+    assert isinstance(check_bounds(problem, data, truncated), Mismatch)
+
+
+def test_whole_numbers_have_no_bound():
+    problem = Problem("gemm", 37, 35, 33, dtype="int8")
+    data = operands(problem)
+    C = reference(problem, data).astype(np.int32)
+    assert check_bounds(problem, data, C) == 0
+    C[3, 4] += 1
+    mismatch = check_bounds(problem, data, C)
+    assert (mismatch.wrong, mismatch.first) == (1, (3, 4))
+
+
+def test_a_mistake_in_a_batch_says_which_product():
+    problem = replace(RECTANGLE, batch=3)
+    data = operands(problem)
+    C = reference(problem, data).astype(np.float32)
+    assert 0 < check_bounds(problem, data, C) < 1
+    C[1, 3, 4] = 99
+    text = "matrix 1 of the batch: 1 of 1295 elements of C wrong, first C[3, 4] = 99 (should be "
+    assert str(check_bounds(problem, data, C)).startswith(text)
+    whole = operands(problem, 0, "integers")
+    expected = reference(problem, whole)
+    assert check_exact(expected.astype(np.float32), expected) is None
+    assert check_exact(C, expected).matrix == 0
+
+
+def test_the_bound_of_float16_sums_is_the_less_of_two():
+    """By hand: gamma_n, and exp(10 sqrt(n) u + n u^2 / (1 - u)) - 1."""
+    u = 2.0**-11
+    for K, wanted in (
+        (8, 8 * u / (1 - 8 * u)),
+        (1024, np.expm1(10 * 32 * u + 1024 * u * u / (1 - u))),
+    ):
+        problem = Problem("gemm", 4, 4, K, dtype="float16", acc_dtype="float16")
+        data = operands(problem)
+        sizes = np.abs(data.A.astype(np.float64)) @ np.abs(data.B.astype(np.float64))
+        assert np.allclose(element_bounds(problem, data), wanted * sizes, rtol=1e-9)
+    assert np.isfinite(
+        element_bounds(replace(problem, K=4096), operands(replace(problem, K=4096)))
+    ).all()
+
+
+def test_numbers_that_look_alike_are_shown_whole():
+    assert beside(1.0, 1 + 2.0**-52) == "1.0 (should be 1.0000000000000002)"
+    assert beside(2147483647.0, 2147483646.0) == "2147483647 (should be 2147483646)"
+    assert beside(-207.0, 12.5) == "-207 (should be 12.5)"
+
+
+def test_a_digest_names_the_type():
+    C = np.ones((3, 4), np.float32)
+    assert len({digest(C), digest(C, "float16"), digest(C, "bfloat16")}) == 3
+    assert digest(np.stack([C, C]), "float16") != digest(C, "float16")

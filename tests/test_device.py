@@ -1,7 +1,9 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from pytest_gemm.bits import raw
+from pytest_gemm.bits import decode, raw, word
 from pytest_gemm.device import (
     ALIGNMENT,
     DeviceMemory,
@@ -10,6 +12,7 @@ from pytest_gemm.device import (
     guard_bits,
     poisons,
 )
+from pytest_gemm.dtypes import OUTPUTS
 from pytest_gemm.errors import BackendError
 from pytest_gemm.matrices import operands
 from pytest_gemm.problem import Problem
@@ -186,3 +189,62 @@ def test_device_memory_round_trip(backend):
         view(empty)[...] = 2
         assert (memory.download(empty) == 2).all()
         assert len(backend.buffers) == 2
+
+
+LAYOUTS = [
+    replace(PADDED, **words)
+    for words in (
+        {"transa": "T", "lda": 6},
+        {"transb": "T", "ldb": 4},
+        {"layout": "column-major", "lda": 6, "ldb": 3, "ldc": 8},
+        {"layout": "column-major", "transa": "T", "transb": "T", "ldb": 8, "ldc": 6},
+        {"batch": 3, "strideA": 32, "strideC": 60},
+        {"batch": 2, "layout": "column-major", "lda": 7, "ldb": 4, "ldc": 5},
+        *({"dtype": dtype, "out_dtype": "", "acc_dtype": ""} for dtype in OUTPUTS),
+    )
+]
+
+
+@pytest.mark.parametrize("problem", LAYOUTS, ids=lambda problem: problem.label)
+def test_every_layout_comes_back_and_is_guarded(backend, problem):
+    data = operands(problem)
+    with Workspace(backend, problem) as workspace:
+        workspace.load(data)
+        assert workspace.violations() == ()
+        for name in "ABC":
+            own, matrix = getattr(data, name), workspace.matrix(name)
+            assert np.array_equal(workspace.read(name), own)
+            given = view(matrix)
+            if matrix.dtype == "bfloat16":
+                given = decode(given, "bfloat16")
+            transposed = {"A": problem.transa, "B": problem.transb}.get(name) == "T"
+            shown = own.swapaxes(-1, -2) if transposed else own
+            assert np.array_equal(given, shown)
+            bits = backend.download(matrix.buffer).view(word(matrix.dtype))
+            assert (bits == guard_bits(name, matrix.dtype)).sum() >= bits.size - own.size
+
+
+def test_columns_are_named_where_they_lie_together(backend):
+    problem = Problem("gemm", 5, 7, 3, layout="column-major", ldc=8)
+    with Workspace(backend, problem) as workspace:
+        workspace.load(operands(problem))
+        surroundings(workspace.matrix("C"))[8 * 2 + 5] = 1
+        assert [str(v) for v in workspace.violations()] == [
+            "1 element written between the columns of C, first behind row 4 of column 2"
+        ]
+        surroundings(workspace.matrix("A"))[5 * 2 + 1] = 9
+        assert "1 element of A overwritten, first A[1, 2]" in map(str, workspace.violations())
+
+
+def test_what_lies_between_the_matrices_of_a_batch_is_guarded(backend):
+    problem = Problem("gemm", 5, 7, 3, batch=3, ldc=8, strideC=48)
+    with Workspace(backend, problem) as workspace:
+        workspace.load(operands(problem))
+        surroundings(workspace.matrix("C"))[48 + 8 * 3 + 7] = 1
+        surroundings(workspace.matrix("C"))[48 + 41] = 1
+        surroundings(workspace.matrix("B"))[21 * 2 + 8] = 9
+        assert [str(v) for v in workspace.violations()] == [
+            "1 element of B overwritten, first B[2, 1, 1]",
+            "1 element written between the rows of C, first behind column 6 of row 3 of matrix 1",
+            "1 element written between the matrices of C, first behind matrix 1",
+        ]

@@ -3,8 +3,9 @@ import hashlib
 import numpy as np
 import pytest
 
+from pytest_gemm.bits import decode, encode
 from pytest_gemm.errors import ConfigError
-from pytest_gemm.matrices import RECIPES, integer_range, operands, reference
+from pytest_gemm.matrices import RECIPES, integer_range, operands, raw_words, reference
 from pytest_gemm.problem import Problem
 
 RECTANGLE = Problem.parse("37x35x33")
@@ -129,3 +130,75 @@ def test_the_reference_of_an_addition():
     problem = Problem.parse("3x4", "add")
     data = operands(problem)
     assert np.array_equal(reference(problem, data), data.A.astype(float) + data.B)
+
+
+TYPED = {
+    "float64": ("float64", 2.0**-52),
+    "float16": ("float32", 2.0**-10),
+    "bfloat16": ("float32", 2.0**-7),
+}
+
+
+@pytest.mark.parametrize("dtype", TYPED)
+def test_timed_operands_have_all_digits_of_their_type(dtype):
+    carrier, step = TYPED[dtype]
+    data = operands(Problem("gemm", 64, 64, 64, dtype=dtype))
+    for matrix in (data.A, data.B, data.C):
+        assert matrix.dtype == carrier
+        values = matrix.astype(np.float64)
+        assert np.array_equal(values, np.round(values / step) * step)
+        assert (np.round(values / step) % 2 == 1).mean() > 0.4  # the last digit too
+        assert values.min() >= -1
+        assert values.max() < 1
+        assert abs(values.mean()) < 0.05
+        assert np.array_equal(decode(encode(matrix, dtype), dtype), matrix)
+
+
+def test_the_operands_of_other_types_are_pinned():
+    """Raw words of a stream that never changes, by hand."""
+    first = raw_words("pytest-gemm 1 0 uniform A 37x33", 2)
+    whole = int(first[0]) | int(first[1]) << 32
+    for dtype, bits in (("float16", 11), ("bfloat16", 8)):
+        A = operands(Problem("gemm", 37, 35, 33, dtype=dtype)).A
+        assert A[0, 0] == ((int(first[0]) >> 32 - bits) - 2 ** (bits - 1)) / 2 ** (bits - 1)
+    A = operands(Problem("gemm", 37, 35, 33, dtype="float64")).A
+    assert A[0, 0] == ((whole >> 11) - 2**52) / 2**52
+
+
+@pytest.mark.parametrize(
+    ("problem", "r"),
+    [
+        (Problem("gemm", 8, 8, 37, dtype="float64"), 2**20),
+        (Problem("gemm", 8, 8, 2**20, dtype="float64"), 92681),
+        (Problem("gemm", 8, 8, 192, dtype="int8"), 127),
+        (Problem("gemm", 8, 8, 2**18, dtype="int8"), 90),
+        (Problem("gemm", 8, 8, 192, dtype="float16", out_dtype="float32"), 8),
+        (Problem("gemm", 8, 8, 37, dtype="float16"), 7),
+        (Problem("gemm", 8, 8, 192, dtype="float16"), 3),
+        (Problem("gemm", 8, 8, 192, 2.0, -1.0, "float16"), 2),
+        (Problem("gemm", 8, 8, 192, dtype="bfloat16"), 1),
+        (Problem("gemm", 8, 8, 256, dtype="bfloat16"), 8),  # rounded once from exact sums
+    ],
+)
+def test_whole_numbers_of_other_types_stay_exact(problem, r):
+    assert integer_range(problem) == r
+
+
+def test_sums_of_float16_have_an_end():
+    with pytest.raises(ConfigError, match=r"sums of K = 2048 products pass 2\^11"):
+        integer_range(Problem("gemm", 8, 8, 2048, dtype="float16", acc_dtype="float16"))
+
+
+def test_timed_integers_are_never_zero_and_cannot_overflow():
+    data = operands(Problem("gemm", 64, 64, 64, dtype="int8"))
+    assert (data.A.dtype, data.C.dtype) == (np.int8, np.int32)
+    assert data.A.all()
+    assert (data.A.min(), data.A.max()) == (-127, 127)
+
+
+def test_the_products_of_a_batch_differ():
+    problem = Problem("gemm", 9, 8, 7, batch=3)
+    data = operands(problem)
+    assert data.A.shape == (3, 9, 7)
+    assert not np.array_equal(data.A[0], data.A[1])
+    assert np.array_equal(reference(problem, data)[2], reference(problem.single, data[2]))
