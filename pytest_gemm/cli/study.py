@@ -110,7 +110,7 @@ def _measured(arguments: argparse.Namespace) -> list[Study]:
     names = NAMES if arguments.name == "all" else (arguments.name,)
     if not set(names) <= set(NAMES):
         raise ConfigError(f"{arguments.name}: a study is one of {', '.join(NAMES)} or all")
-    sizes = [_size(text) for text in arguments.size]
+    sizes = sorted({_size(text) for text in arguments.size}, key=int)
     if not 0 < arguments.limit < math.inf:
         raise ConfigError(f"--limit={arguments.limit:g}: it is a number of seconds above 0")
     out: Path | None = arguments.out
