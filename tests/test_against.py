@@ -220,6 +220,14 @@ def test_another_operation_is_not_compared(repository: Repository) -> None:
     assert "computes add in float32, k gemm in float32" in text
 
 
+def test_another_layout_is_not_compared(repository: Repository) -> None:
+    commit(repository.path, {"kernels/k.cu": cuda(more='transb = "T"')})
+    change(repository, {"kernels/k.cu": cuda()})
+    outcome, text = repository.refusal()
+    assert outcome == "withheld"
+    assert "-float32+NT, k " in text
+
+
 def test_a_file_that_cannot_be_read_at_the_revision(repository: Repository) -> None:
     commit(repository.path, {"kernels/k.cu": cuda(more="blok = 3"), "kernels/a.cu": cuda()})
     change(repository, {"kernels/k.cu": cuda()})

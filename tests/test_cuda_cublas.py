@@ -12,6 +12,7 @@ from pytest_gemm.backends.base import LaunchConfig, Matrix
 from pytest_gemm.backends.cuda import cublas, reference
 from pytest_gemm.backends.cuda.cublas import PLACES, WORKSPACE, Cublas, load_cublas
 from pytest_gemm.errors import BackendError
+from pytest_gemm.problem import Problem
 from tests.fake_cupy import FakeCuda
 
 HANDLE, SCRATCH = 77, 0x5000
@@ -177,3 +178,61 @@ def test_its_launches_are_captured(cupy):
     assert seconds == pytest.approx(20e-5, abs=3e-6)
     assert backend.is_captured(executable)
     assert fake.calls.count("graphLaunch") == 1
+
+
+class Strided:
+    """An array of any type and shape."""
+
+    def __init__(self, address, itemsize, shape, steps):
+        self.data = SimpleNamespace(ptr=address)
+        self.itemsize, self.shape = itemsize, shape
+        self.strides = tuple(itemsize * step for step in steps)
+
+
+def called(problem, A, B, C):
+    library = Library()
+    Cublas(library, SimpleNamespace(ptr=SCRATCH)).multiply(A, B, C, 9, problem)
+    name, arguments = library.calls[-1]
+    return name, [plain(argument) for argument in arguments]
+
+
+def test_other_types_and_transpositions_are_named():
+    problem = Problem("gemm", 5, 3, 7, 0.5, 1.0, "float16", out_dtype="float32", transb="T")
+    A = Strided(1000, 2, (5, 7), (8, 1))
+    B = Strided(2000, 2, (3, 7), (10, 1))
+    C = Strided(3000, 4, (5, 3), (4, 1))
+    # C^T = B A^T: B's rows are what cuBLAS calls columns, of a matrix to be transposed.
+    assert called(problem, A, B, C) == ("cublasGemmEx", [
+        *(HANDLE, 1, 0, 3, 5, 7, 0.5, 2000, 2, 10, 1000, 2, 8, 1.0, 3000, 0, 4, 68, -1)
+    ])  # fmt: skip
+
+
+def test_a_batch_of_columns_needs_no_exchange():
+    problem = Problem(
+        "gemm", 5, 3, 7, dtype="int8", layout="column-major", transa="T", batch=6, beta=1.0
+    )
+    A = Strided(1000, 1, (6, 7, 5), (40, 1, 8))
+    B = Strided(2000, 1, (6, 7, 3), (24, 1, 8))
+    C = Strided(3000, 4, (6, 5, 3), (18, 1, 6))
+    assert called(problem, A, B, C) == ("cublasGemmStridedBatchedEx", [
+        *(HANDLE, 1, 0, 5, 3, 7, 1, 1000, 3, 8, 40, 2000, 3, 8, 24, 1, 3000, 10, 6, 18, 6, 72, -1)
+    ])  # fmt: skip
+
+
+def test_numbers_are_in_the_type_of_sums():
+    problem = Problem("gemm", 4, 4, 4, -2.0, dtype="float16", acc_dtype="float16")
+    arrays = [Strided(1000 * i, 2, (4, 4), (4, 1)) for i in (1, 2, 3)]
+    _, arguments = called(problem, *arrays)
+    assert (arguments[6], arguments[-2]) == (0xC000, 64)
+    problem = Problem("gemm", 4, 4, 4, -2.0, dtype="float64")
+    arrays = [Strided(1000 * i, 8, (4, 4), (4, 1)) for i in (1, 2, 3)]
+    name, arguments = called(problem, *arrays)
+    assert (name, arguments[6], arguments[-2]) == ("cublasGemmEx", -2.0, 70)
+
+
+def test_without_the_library_other_products_are_refused(cupy):
+    cupy.library = None
+    problem = Problem("gemm", 4, 4, 4, dtype="float16")
+    arrays = [Array(1000 * i, 4, 4, 4) for i in (1, 2, 3)]
+    with pytest.raises(BackendError, match="cuBLAS cannot be loaded for 4x4x4-float16"):
+        reference.cublas_program(problem).function(*arrays, SimpleNamespace(ptr=9))

@@ -51,6 +51,20 @@ def test_scalars_become_the_parameters_type(type_, value, form):
         assert bytes(argument) == struct.pack(form, value)
 
 
+@pytest.mark.parametrize(("type_", "sizes"), [
+    ("half", None), ("__half", (2,)), ("const nv_bfloat16", None), ("T", (2,)),
+])  # fmt: skip
+def test_a_number_of_16_bits_is_of_the_matrices_type(type_, sizes):
+    dtype, bits = ("bfloat16", 0x3FC0) if "bfloat" in type_ else ("float16", 0x3E00)
+    C = Matrix(DeviceBuffer(4096, 64), 0, 4, 8, 8, dtype)
+    both = None if sizes is None else (8, *sizes)
+    _, alpha = signature(f"{type_.removeprefix('const ')}* C, {type_} alpha", both).pack([C, 1.5])
+    assert bytes(alpha) == struct.pack("<H", bits)
+    other = Matrix(DeviceBuffer(4096, 64), 0, 4, 8, 8, "float32")
+    with pytest.raises(CompileError, match="not a floating-point number"):
+        signature(f"float* C, {type_} alpha", both).pack([other, 1.5])
+
+
 @pytest.mark.parametrize(("value", "size", "form"), [
     (2**40, 8, "<q"), (-1, 8, "<q"), (2**32 - 1, 4, "<I"), (0.1, 8, "<d"), (0.5, 4, "<f"),
     (200, 1, "<B"), (-3, 2, "<h"),

@@ -570,6 +570,45 @@ def test_an_integer_that_its_type_cannot_hold() -> None:
         one(keys, "__global__ void f(float* C, int n) {}").arguments(big)
 
 
+def test_what_is_timed_is_declared() -> None:
+    words = "transa = 'T'\nlda = 'cdiv(M, 64) * 64'\nldb = 70\nbeta = 0.5\nbatch = 4\n"
+    kernel = one(DIMS + words)
+    timed = kernel.problem("100x70x33")
+    assert (timed.lda, timed.ldb, timed.transa, timed.beta, timed.batch) == (128, 0, "T", 0.5, 4)
+    assert timed.label == "100x70x33-float32+TN+beta:0.5+lda:128+batch:4"
+    assert kernel.problem("64").label == "64x64x64-float32+TN+beta:0.5+ldb:70+batch:4"
+    with pytest.raises(SpecError, match=r"k.cu:6: k: ldb = 70 is 70 for 9x80x9, less than 80"):
+        kernel.problem("9x80x9")
+
+
+def test_a_kernel_of_before_is_the_same_benchmark() -> None:
+    """What is not declared changes neither the name nor the hash."""
+    kernel = one()
+    assert kernel.problem("64") == Problem.parse("64")
+    assert kernel.problem("64").label == "64x64x64-float32"
+    for words in ("batch = 2", "alpha = 2", "lda = 'K + 1'", "transa = 'T'"):
+        other = one(DIMS + words)
+        assert other.source_hash == kernel.source_hash
+        assert other.problem("64").label != kernel.problem("64").label
+
+
+def test_a_batch_is_what_arguments_or_the_grid_depend_on() -> None:
+    assert one().uses_batch == ()
+    grid = "block = [16]\ngrid = ['M', 'N', 'batch']"
+    assert one(grid).uses_batch == ("batch",)
+    code = "__global__ void f(float* A, float* B, float* C, long strideB, int batch) {}"
+    kernel = one(DIMS, code)
+    assert kernel.uses_batch == ("batch", "strideB")
+    assert kernel.arguments(kernel.problem("8x4x2")) == ("A", "B", "C", 8, 1)
+
+
+def test_numbers_are_integers_where_c_is() -> None:
+    code = "__global__ void f(int alpha, const int8_t* A, const int* B, int* C, float beta) {}"
+    kernel = one(DIMS + "dtype = 'int8'\nalpha = 3", code)
+    assert kernel.arguments(kernel.problem("8")) == (3, "A", "B", "C", 0)
+    assert kernel.scalars == ("alpha", "beta")
+
+
 def test_nothing_heavy_is_loaded() -> None:
     code = (
         "import sys, pytest_gemm; early = set(sys.modules);"

@@ -94,6 +94,45 @@ def test_a_timed_kernel_has_samples_and_says_under_what_conditions() -> None:
     assert backend.buffers == []
 
 
+def test_a_c_that_is_read_is_checked_after_one_launch() -> None:
+    """A second launch would find the result of the first."""
+
+    def adds(A: Any, B: Any, C: Any) -> None:
+        C += A @ B
+
+    adding = Kernel("adds", args=("A", "B", "C"), beta=1.0, callable="x.py::adds", path="x.py")
+    timed = Case(adding, adding.problem("48x40x24"), Settings(timed=True, time_cap=0.01))
+    backend = Scripted(seconds=1e-6)
+    result = run_case(timed, backend, adds)
+    assert result.outcome == "passed", result.message
+    assert result.launches > 1
+    assert backend.launched[-2:] == [1, 1]
+    assert timed.id == "adds-48x40x24-float32+beta:1"
+
+
+def test_python_kernels_are_given_what_is_stored() -> None:
+    seen = []
+
+    def multiplies(A: Any, B: Any, C: Any, batch: int) -> None:
+        seen.append((A.shape, A.dtype, B.shape, C.shape, batch))
+        wide = (A.astype(np.uint32) << 16).view(np.float32)
+        C[:] = wide.swapaxes(-1, -2) @ (B.astype(np.uint32) << 16).view(np.float32)
+
+    kernel = Kernel(
+        "multiplies",
+        args=("A", "B", "C", "batch"),
+        dtype="bfloat16",
+        out_dtype="float32",
+        transa="T",
+        batch=2,
+        callable="x.py::multiplies",
+    )
+    result = run_case(Case(kernel, kernel.problem("48x40x24")), Scripted(), multiplies)
+    assert result.outcome == "passed", result.message
+    assert ((3, 37, 37), np.uint16, (3, 37, 37), (3, 37, 37), 3) in seen
+    assert seen[-1] == ((2, 24, 48), np.uint16, (2, 24, 40), (2, 48, 40), 2)
+
+
 def test_a_cold_case_is_timed_cold_and_is_another_benchmark() -> None:
     backend = Scripted()
     run(product, backend, timed=True, cold=True, time_cap=0.01)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from pytest_gemm.backends.base import Argument, CudaProgram, Matrix, bits_beside
 from pytest_gemm.backends.cuda.memory import DeviceBuffer
 from pytest_gemm.cuda_source import Parameter, find_kernels, integer_range
+from pytest_gemm.dtypes import TYPES
 from pytest_gemm.errors import CompileError
 
 _INTEGERS: dict[int, Any] = {
@@ -86,7 +88,7 @@ class Signature:
                 high = 2**31 - 1
             return _integer(argument, width, low, high, is_a)
         if kind in ("float", "other"):
-            width = size or (8 if "double" in parameter.type else 4)
+            width = size or _width(parameter.type)
             if width in _FLOATS:
                 return _FLOATS[width](argument)
             if width == 2 and (bits := bits_beside(argument, arguments)) is not None:
@@ -110,6 +112,13 @@ class Signature:
             return False
         low, high = integer_range(self._parameters[index].type)
         return high < 2**32 and (low, high) != (0, 1)
+
+
+def _width(type_: str) -> int:
+    """Bytes of a floating-point parameter whose size the driver does not tell."""
+    words = set(re.findall(r"\w+", type_))
+    kinds = (kind for kind in TYPES.values() if not kind.is_integer and words & {*kind.cpp})
+    return next((kind.itemsize for kind in kinds), 4)
 
 
 def _integer(value: int, width: int, low: int, high: int, is_a: str) -> Any:
