@@ -26,7 +26,8 @@ MARKS = {
     "from the run above": "printed by the commands of the block before",
     "as init writes it": "a file of a new project",
 }
-COMMANDS = ("console", "sh")
+OURS = re.compile("GITHUB_|PYTEST_(XDIST|CURRENT)")
+"""Variables that say of this very run what a reader's own runs would take for theirs."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ class Reader:
             ["bash", "-c", f"set -e\n{script}\npwd > '{end}'"],
             cwd=self.here,
             env={
-                **os.environ,
+                **{name: text for name, text in os.environ.items() if not OURS.match(name)},
                 "PATH": f"{sysconfig.get_path('scripts')}:{os.environ['PATH']}",
                 "GIT_CONFIG_GLOBAL": os.devnull,
                 **{f"GIT_{who}_NAME": "a reader" for who in ("AUTHOR", "COMMITTER")},

@@ -115,11 +115,8 @@ SHORTER = {"tutorial-laptop": "-k 131x67x203"}
 
 
 @pytest.mark.parametrize("path", FOLLOWED, ids=lambda path: path.stem)
-def test_what_a_page_says_can_be_done(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_page_says_can_be_done(path: Path, tmp_path: Path) -> None:
     """From the top, in one folder; in short runs, without a process of their own for kernels."""
-    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     options = f"-o gemm_time_cap=0.01 -o gemm_in_process=true {SHORTER.get(path.stem, '')}"
     reader = Reader(tmp_path, options)
     for block in filter(is_run, blocks(path)):
