@@ -6,10 +6,17 @@ import json
 import shlex
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
+from pytest_gemm.case import Case
+from pytest_gemm.record import Record
+from pytest_gemm.result import Result
+from pytest_gemm.session import GemmSession
+from pytest_gemm.verdict import Verdict
 from tests.conftest import KERNELS, Project
+from tests.memory_backend import MemoryBackend
 
 CASES = {
     "outer-16x16x16-float32",
@@ -34,9 +41,14 @@ def test_the_first_run_says_new_and_how_to_store(project: Project) -> None:
 
 
 def test_an_update_stores_and_the_next_run_says_same(project: Project) -> None:
+    """Also where kernels are declared in another order: they are compared by name."""
+    seconds = {"outer": 0.010, "blas": 0.020, "plus": 0.030}
+    project.script(seconds)
     update = project.bench("--gemm-baseline=update")
     assert update.parseoutcomes() == {"passed": 5, "stored": 5}
     stored = project.files()
+    imports, *kernels = KERNELS.split("    @pytest_gemm")
+    project.script(seconds, kernels="    @pytest_gemm".join([imports, *reversed(kernels)]))
     again = project.bench()
     assert again.ret == 0
     assert again.parseoutcomes() == {"passed": 5}
@@ -207,23 +219,27 @@ def test_an_unreadable_baseline_withholds_and_is_left_alone(project: Project) ->
     project.bench("--gemm-baseline=update")
     (path,) = (project.path / "baselines").glob("host-*/outer.json")
     path.write_text("{", encoding="utf-8")
+    path.with_name("plus.json").write_text("")
     result = project.bench()
-    assert result.parseoutcomes() == {"passed": 5, "withheld": 2}
-    result.stdout.fnmatch_lines(["*withheld*outer.json*"])
+    assert result.parseoutcomes() == {"passed": 5, "withheld": 3}
+    for name in ("outer", "plus"):
+        result.stdout.fnmatch_lines([f"*withheld*{name}.json*"])
     strict = project.bench("--gemm-baseline=strict")
-    assert failed_cases(strict) == {c for c in CASES if c.startswith("outer")}
+    assert failed_cases(strict) == {c for c in CASES if not c.startswith("blas")}
     update = project.bench("--gemm-baseline=update")
     assert update.ret == 1
     update.stdout.fnmatch_lines(["ERROR: *outer.json*"])
     assert path.read_text(encoding="utf-8") == "{"
 
 
-def test_a_wrong_kernel_is_not_timed_and_not_stored(project: Project) -> None:
-    project.script({}, kernels=KERNELS.replace("C[:] = A @ B", "C[:] = A @ B + 1"))
+def test_a_wrong_result_and_a_time_that_is_none_are_not_stored(project: Project) -> None:
+    wrong = KERNELS.replace("C[:] = A @ B", "C[:] = A @ B + 1")
+    times = "    def seconds(name): return float('nan') if name == 'plus' else 0.01\n"
+    project.script({}, kernels=wrong + times, per_call="seconds")
     result = project.bench("--gemm-baseline=update")
-    assert failed_cases(result) == {c for c in CASES if c.startswith("blas")}
-    assert not any("blas" in name for name in project.files())
-    assert any("outer" in name for name in project.files())
+    assert failed_cases(result) == {c for c in CASES if not c.startswith("outer")}
+    stored = {name.rpartition("/")[2] for name in project.files() if name.endswith(".json")}
+    assert stored == {"outer.json"}
 
 
 def test_changed_bits_fail_until_accepted(project: Project) -> None:
@@ -289,12 +305,34 @@ def test_an_interrupted_run_stores_nothing(project: Project) -> None:
     assert "partial" in result.stdout.str()
 
 
-def test_exit_code_is_one_however_many_regress(project: Project) -> None:
-    project.bench("--gemm-baseline=update")
-    project.script(dict.fromkeys(["outer", "blas", "plus"], 0.05))
-    result = project.bench()
+MANY = """
+    import pytest_gemm
+
+    @pytest_gemm.kernel(op="add", sizes=[f"{{n}}x8" for n in range(1, {count} + 1)])
+    def plus(A, B, C):
+        C[:] = A + B
+"""
+
+
+def slower(self: GemmSession, case: Case, function: object = None, target: str = "") -> Record:
+    """What ``GemmSession.check`` says of a case that is found to be slower."""
+    device = {"kind": "host", "name": "host-scripted", "description": "a CPU"}
+    verdict = Verdict("slower", change=1.0)
+    return Record(case, Result("passed", device=device), "failed", "slower", "slower", verdict)
+
+
+@pytest.mark.parametrize("count", [1, 255, 256, 257])
+def test_the_exit_code_is_one_however_many_regress(
+    project: Project, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not their number, of which a process hands on the last byte alone."""
+    monkeypatch.setattr("pytest_gemm.session.GemmSession.check", slower)
+    monkeypatch.setattr("pytest_gemm.backends.open_backend", lambda *_: MemoryBackend())
+    project.pytester.makeconftest(dedent(MANY.format(count=count)))
+    in_process = ("-o", "gemm_in_process=true", "-p", "no:benchmark")
+    result = project.pytester.runpytest_inprocess("--gemm-bench", "-q", "--tb=no", *in_process)
     assert result.ret == 1
-    assert result.parseoutcomes() == {"failed": 5}
+    assert result.parseoutcomes() == {"failed": count}
 
 
 def test_everything_else_is_deselected(project: Project) -> None:
@@ -343,7 +381,8 @@ def test_verification_runs_under_xdist_and_stores_its_digests(project: Project) 
 @pytest.mark.parametrize(
     "flags",
     [["-p", "no:benchmark"], ["-p", "no:xdist"], ["--benchmark-disable"], ["--benchmark-skip"],
-     ["--benchmark-only"], ["-q"], ["-x"], ["--lf"], ["-p", "no:cacheprovider"]],
+     ["--benchmark-only"], ["-q"], ["-x"], ["--lf"], ["-p", "no:cacheprovider"],
+     ["--gemm-bench", *["--gemm-baseline=auto", "--gemm-margin=0"] * 2]],
     ids=" ".join,
 )  # fmt: skip
 def test_the_gate_holds_whatever_else_is_on_the_command_line(

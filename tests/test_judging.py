@@ -149,6 +149,34 @@ def test_no_duet_is_spent_where_none_is_wanted(judge_of: JudgeOf) -> None:
     assert verdict.outcome == "slower"
 
 
+def test_the_count_is_that_of_what_is_stored_whatever_is_judged(tmp_path: Path) -> None:
+    store, when = BaselineStore(tmp_path), datetime(2026, 1, 1, tzinfo=UTC)
+    session = session_of(CASE, result(0.010), when, None)
+    store.append(session, KERNEL.code)
+    store.flush()
+
+    def reach() -> float:
+        judged = Judge(BaselineStore(tmp_path), FakeExecutor(), None).verdict(  # type: ignore[arg-type]
+            CASE, None, result(0.010)
+        )
+        assert judged.high is not None
+        return judged.high
+
+    alone = reach()
+    for size in range(1, 50):
+        store.append(session._replace(benchmark=f"k-{size}x8x8-float32"), KERNEL.code)
+    store.flush()
+    assert reach() > alone
+
+
+def test_another_device_is_named_and_not_compared_with(judge_of: JudgeOf) -> None:
+    executor = FakeExecutor(ratio=1.2)
+    other = replace(result(0.015), device={"kind": "host", "name": "host-b", "description": ""})
+    verdict = judge_of(executor).verdict(CHANGED, None, other)
+    assert (verdict.outcome, verdict.notes) == ("new", ("stored for host-a, this is host-b",))
+    assert executor.asked == []
+
+
 def test_what_cannot_be_read_withholds(judge_of: JudgeOf, tmp_path: Path) -> None:
     (tmp_path / "host-a" / "k.json").write_text("{")
     verdict = judge_of(FakeExecutor()).verdict(CASE, None, result(0.010))
