@@ -129,10 +129,10 @@ def check_bounds(problem: Problem, operands: Operands, C: Elements) -> Mismatch 
     ``(e^T A) B`` and single elements: all where M N K <= ``FULL_LIMIT``, else those of
     ``sampled_rows(M)``. The bound of each is ``gamma |alpha||A||B| + |beta||C|``, summed alike,
     with gamma = gamma_n of ``acc_dtype`` + gamma_{4(M+N+K)} of float64 for our own sums, where
-    n = K, or K + 2 with alpha or beta; where C has another type, with what rounding to that adds.
-    Whole numbers have no errors. A product with a reference is compared by elements alone. Of a
-    batch the first Mismatch is returned. Raises ConfigError where n u reaches 1, and for mistakes
-    of a reference.
+    n = K, or K + 2 with alpha or beta (K + 3 where these are rounded themselves); where C has
+    another type, with what rounding to that adds. Whole numbers have no errors. A product with a
+    reference is compared by elements alone. Of a batch the first Mismatch is returned. Raises
+    ConfigError where n u reaches 1, and for mistakes of a reference.
     """
     if problem.batch > 1:
         worst = 0.0
@@ -270,13 +270,20 @@ def _relative_error(problem: Problem) -> float:
     """
     if problem.accumulator.is_integer:
         return 0.0
-    plain = problem.alpha == 1 and problem.beta == 0
-    n, u = problem.K + (0 if plain else 2), problem.accumulator.unit_roundoff
+    n, u = problem.K + _scaling(problem), problem.accumulator.unit_roundoff
     ours = gamma(4 * (problem.M + problem.N + problem.K), "float64")
     if problem.acc_dtype != "float16":
         return gamma(n, problem.acc_dtype) + ours
     likely = math.expm1(10 * math.sqrt(n) * u + n * u * u / (1 - u))
     return min(likely, gamma(n, "float16") if n * u < 1 else math.inf) + ours
+
+
+def _scaling(problem: Problem) -> int:
+    """Roundings of alpha A B + beta C besides those of sums: of its two operations, of alpha."""
+    if problem.alpha == 1 and problem.beta == 0:
+        return 0
+    numbers = np.array([problem.alpha, problem.beta])
+    return 2 + int((rounded(numbers, problem.acc_dtype) != numbers).any())
 
 
 def gamma(n: int, dtype: str) -> float:

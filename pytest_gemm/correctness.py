@@ -30,7 +30,7 @@ from pytest_gemm.diagnosis import (
     diagnose,
     stray_texts,
 )
-from pytest_gemm.errors import KernelFault, WrongResultError
+from pytest_gemm.errors import KernelFault, SpecError, WrongResultError
 from pytest_gemm.kernelspec import Kernel
 from pytest_gemm.matrices import Float64, Operands, operands, reference
 from pytest_gemm.problem import STRIDES, Problem
@@ -117,23 +117,31 @@ def exact_suite(kernel: Kernel) -> tuple[Problem, ...]:
     """The problems of the exact check that a kernel is for, ``exact_problems`` of its kind.
 
     A kernel that is told of a batch gets three products at once, and where it is told the
-    distances between them, problems with more than they take. Alpha and beta are those of its
-    declaration where they are no arguments.
+    distances between them, problems with more than they take. Alpha, beta and leading dimensions
+    are those of its declaration where they are no arguments.
     """
-    scalars = kernel.scalars
-    found = []
-    for problem in exact_problems(kernel.op, scalars, kernel.uses_ld):
-        own = kernel.of_kind(problem)
-        given = {name: getattr(problem, name) for name in scalars}
-        own = replace(own, **given, batch=BATCHED if kernel.uses_batch else kernel.batch)
-        if problem.lda or problem.ldb or problem.ldc:
-            own = _padded(own, kernel.uses_ld)
-        found.append(own)
+    scalars, uses_ld = kernel.scalars, kernel.uses_ld
     strides = [name for name in kernel.uses_batch if name in STRIDES]
+    problems = exact_problems(kernel.op, scalars, uses_ld)
+    found = []
+    for problem in problems:
+        if own := _of_kind(kernel, problem):
+            own = replace(own, **{name: getattr(problem, name) for name in scalars})
+            is_padded = problem.lda or problem.ldb or problem.ldc
+            found.append(_padded(own, uses_ld) if is_padded else own)
     if strides:
-        varied = [Problem(kernel.op, *size) for size in VARIED_SIZES[kernel.op]]
-        found += [_apart(replace(kernel.of_kind(p), batch=BATCHED), strides) for p in varied]
+        varied = (_of_kind(kernel, Problem(kernel.op, *size)) for size in VARIED_SIZES[kernel.op])
+        found += [_apart(own, strides) for own in varied if own]
     return tuple(own for own in found if not kernel.skip_reason(own))
+
+
+def _of_kind(kernel: Kernel, problem: Problem) -> Problem | None:
+    """The kernel's problem of such sizes; None where its own leading dimensions exclude them."""
+    try:
+        own = kernel.of_kind(replace(problem, lda=0, ldb=0, ldc=0), free=kernel.uses_ld)
+    except SpecError:
+        return None
+    return replace(own, batch=BATCHED) if kernel.uses_batch else own
 
 
 def _apart(problem: Problem, strides: Collection[str]) -> Problem:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -281,22 +281,17 @@ class Kernel(_Common):
     def problem(self, size: str) -> Problem:
         """The kernel's problem of that size, as it is timed.
 
-        Raises ConfigError for a text that is no size, SpecError for a leading dimension that is
-        less than what it must span.
+        Raises ConfigError for a text that is no size, SpecError as ``of_kind``.
         """
-        problem = self.of_kind(Problem.parse(size, self.op, self.dtype))
-        values = self._values(problem)
-        for name, text in self.leading:
-            least, ld = problem.ld(name[2:].upper()), self._evaluate(name, text, values)
-            if ld < least:
-                self.fail(name, f"{name} = {text} is {ld} for {problem.id}, less than {least}")
-            if ld > least:
-                problem = replace(problem, **dict[str, Any]({name: ld}))
-        return problem
+        return self.of_kind(Problem.parse(size, self.op, self.dtype))
 
-    def of_kind(self, problem: Problem) -> Problem:
-        """A problem of the same sizes, with all else as the kernel is declared, rows dense."""
-        return replace(
+    def of_kind(self, problem: Problem, free: Container[str] = ()) -> Problem:
+        """A problem of the same sizes, with all else as the kernel is declared.
+
+        Leading dimensions that are not declared, or are ``free``, stay as they are. Raises
+        SpecError for one that is less than what it must span.
+        """
+        own = replace(
             problem,
             alpha=self.alpha,
             beta=self.beta,
@@ -310,6 +305,16 @@ class Kernel(_Common):
             reference=self.reference,
             reference_reads_c=self.reference_reads_c,
         )
+        values = self._values(own)
+        for name, text in self.leading:
+            if name in free:
+                continue
+            _, least = own.stored(name[2:].upper())
+            ld = self._evaluate(name, text, values)
+            if ld < least:
+                self.fail(name, f"{name} = {text} is {ld} for {own.id}, less than {least}")
+            own = replace(own, **dict[str, Any]({name: ld if ld > least else 0}))
+        return own
 
     def launch(self, problem: Problem) -> Launch:
         """Grid, block and dynamic shared memory for a problem; all ones for a Python kernel.

@@ -13,9 +13,11 @@ from pytest_gemm.correctness import (
     check_suite,
     check_timed,
     exact_problems,
+    exact_suite,
 )
 from pytest_gemm.device import Workspace, poisons
 from pytest_gemm.errors import KernelFault, WrongResultError
+from pytest_gemm.kernelspec import Kernel
 from pytest_gemm.matrices import integer_range, operands
 from pytest_gemm.problem import Problem
 from tests.memory_backend import MemoryBackend, launching, surroundings, view
@@ -317,3 +319,70 @@ def test_a_wrong_c_after_timing_is_diagnosed(backend):
     verified = Agreement("timed", RECTANGLE.id, "sha256:0")
     text = wrong_text(lambda workspace: None, backend, verified=verified)
     assert "never written: all of C" in text.splitlines()[0]
+
+
+def kernel_of(**words):
+    return Kernel("k", args=words.pop("args", ("A", "B", "C")), callable="x.py::k", **words)
+
+
+def test_the_suite_is_of_the_kernels_kind():
+    suite = exact_suite(kernel_of(dtype="int8", transb="T", alpha=3.0, requires=("K % 4 == 0",)))
+    assert {(p.dtype, p.out_dtype, p.transb, p.alpha, p.batch) for p in suite} == {
+        ("int8", "int32", "T", 3.0, 1)
+    }
+    assert suite
+    assert {p.K % 4 for p in suite} == {0}
+    assert exact_suite(kernel_of()) == exact_problems("gemm")
+
+
+def test_what_is_an_argument_is_varied_whatever_is_declared():
+    args = ("A", "B", "C", "alpha", "beta", "lda", "ldc")
+    declared = kernel_of(args=args, alpha=0.3, beta=0.7, leading=(("lda", "K + 1"),))
+    free = kernel_of(args=args)
+    assert exact_suite(declared) == exact_suite(free)
+    assert {(p.alpha, p.beta) for p in exact_suite(free)} == {(1, 0), (2, 0), (1, -1), (2, -1)}
+
+
+def test_leading_dimensions_that_are_built_in_are_kept():
+    suite = exact_suite(kernel_of(leading=(("lda", "cdiv(K, 32) * 32"), ("ldb", "64"))))
+    assert suite
+    assert {p.ld("A") % 32 for p in suite} == {0}
+    assert {p.ld("B") for p in suite} == {64}
+    assert max(p.N for p in suite) <= 64
+
+
+def test_a_batch_is_of_three_and_its_strides_are_varied():
+    plain = exact_suite(kernel_of(args=("A", "B", "C", "batch")))
+    assert {p.batch for p in plain} == {3}
+    assert exact_suite(kernel_of(batch=2))[0].batch == 2
+    *dense, apart, also = exact_suite(kernel_of(args=("A", "B", "C", "strideA", "strideC")))
+    assert tuple(dense) == plain
+    for problem in (apart, also):
+        single = problem.stored("A")[0] * problem.ld("A")
+        assert problem.stride("A") == single + 64
+        assert problem.strideB == 0
+        assert problem.stride("C") % 4 == problem.stored("C")[0] * problem.ld("C") % 4
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64", "int8"])
+def test_padded_rows_keep_vectors_of_16_bytes_aligned(dtype):
+    args = ("A", "B", "C", "lda", "ldb", "ldc")
+    for problem in exact_suite(kernel_of(args=args, dtype=dtype, transa="T"))[-2:]:
+        for name, kind in problem.types.items():
+            assert problem.ld(name) * kind.itemsize % 16 == 0
+            assert problem.ld(name) > problem.stored(name)[1]
+
+
+def test_numbers_that_are_not_whole_may_round_in_the_exact_check(backend):
+    problem = replace(RECTANGLE, alpha=0.3, beta=1.0)
+
+    def scales(A, B, C):
+        C[...] = np.float32(0.3) * (A @ B) + C
+
+    check_exactly(launching(scales), backend, problem, kernel="right")
+
+    def forgets_a_term(A, B, C):
+        C[...] = np.float32(0.3) * (A[:, 1:] @ B[1:]) + C
+
+    with pytest.raises(WrongResultError, match="short on 37x35x33: 1295 of 1295 elements of C"):
+        check_exactly(launching(forgets_a_term), backend, problem, kernel="short")

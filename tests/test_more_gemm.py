@@ -144,8 +144,9 @@ def test_cublas_is_a_yardstick_on_cuda(name: str, cuda: Backend) -> None:
     case = Case(kernel, kernel.problem("512x256x128"), Settings(timed=True))
     result = Runner(cuda, lambda _: None).run(case)
     assert result.message == ""
-    wanted = {"percent_of_copy" if kernel.op == "add" else "percent_of_cublas"}
-    assert wanted <= set(result.counters)
+    wanted = "percent_of_copy" if kernel.op == "add" else "percent_of_cublas"
+    # cuBLAS multiplies bytes where it likes their layout.
+    assert wanted in result.counters or kernel.dtype == "int8"
 
 
 LOADS = {
