@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from pytest_gemm.backends.base import Backend
 from pytest_gemm.case import Case
 from pytest_gemm.device import Workspace
 from pytest_gemm.duet import Round, order_of
-from pytest_gemm.errors import BackendError
-from pytest_gemm.launching import Launcher, program_of, workspaces
-from pytest_gemm.pipeline import TIMED_RECIPE, run_case
+from pytest_gemm.launching import Launcher, workspaces
+from pytest_gemm.pipeline import TIMED_RECIPE, verified_launcher
 from pytest_gemm.reuse import Reuse
 from pytest_gemm.timing import PLANS, seconds_per_launch, warm_up
 
@@ -40,7 +39,9 @@ def duet_times(
     parts = [("A", old), ("B", new)]
     if worker % 2:
         parts.reverse()
-    launchers = {name: _verified(part, backend, reuse) for name, part in parts}
+    launchers = {
+        name: verified_launcher(part.case, backend, part.function, reuse) for name, part in parts
+    }
     case = new.case
     data = reuse.operands(case.problem, case.settings.seed, TIMED_RECIPE)
     plan = PLANS[backend.kind]
@@ -54,16 +55,6 @@ def duet_times(
             _blocks(launchers, elsewhere(), launches, round_.blocks)
             for _ in range(round_.placements)
         ]
-
-
-def _verified(part: Part, backend: Backend, reuse: Reuse) -> Launcher:
-    case = replace(part.case, settings=replace(part.case.settings, timed=False))
-    result = run_case(case, backend, part.function, reuse)
-    if result.outcome != "passed":
-        raise BackendError(result.message)
-    executable = backend.compile(program_of(case.kernel, part.function))
-    settings = case.settings
-    return Launcher(case.kernel, backend, executable, settings.launch_timeout, settings.cold)
 
 
 def _blocks(

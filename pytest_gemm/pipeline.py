@@ -14,6 +14,7 @@ from functools import partial
 from pytest_gemm import overheads
 from pytest_gemm.backends.base import Backend, Device
 from pytest_gemm.case import Case, Settings
+from pytest_gemm.comparison import Agreement
 from pytest_gemm.correctness import check_suite, check_timed, exact_suite
 from pytest_gemm.errors import BackendError, GemmError, KernelFault, WrongResultError
 from pytest_gemm.kernelspec import Kernel
@@ -46,18 +47,39 @@ def run_case(
     ``function`` is the callable of a Python kernel; ``reuse`` is shared by the cases of a run.
     Raises BackendError where the device cannot be used at all.
     """
-    device = backend.device
-    if reason := case.kernel.skip_reason(case.problem) or _too_large(case.problem, device):
+    if reason := _skip_reason(case, backend.device):
         result = Result("skipped", f"{case.title}: {reason}")
     else:
         try:
             result = _verify_and_time(case, backend, function, reuse or Reuse())
         except GemmError as error:
             result = Result("failed", _titled(case, str(error)))
-    return result.on(device)
+    return result.on(backend.device)
 
 
-def _too_large(problem: Problem, device: Device) -> str:
+def verified_launcher(
+    case: Case, backend: Backend, function: Function | None, reuse: Reuse
+) -> Launcher:
+    """What launches a case's kernel as it is timed, after the checks that ``run_case`` makes.
+
+    Raises BackendError with the text that would be in the result.
+    """
+    if reason := _skip_reason(case, backend.device):
+        raise BackendError(f"{case.title}: {reason}")
+    try:
+        launcher, _ = _build(case, backend, function, reuse)
+        data = reuse.operands(case.problem, case.settings.seed, TIMED_RECIPE)
+        with loaded(backend, case.problem, data) as workspace:
+            _check_of(case.kernel, data)(launcher.once, workspace)
+    except GemmError as error:
+        raise BackendError(_titled(case, str(error))) from error
+    return replace(launcher, cold=case.settings.cold)
+
+
+def _skip_reason(case: Case, device: Device) -> str:
+    problem = case.problem
+    if reason := case.kernel.skip_reason(problem):
+        return reason
     if device.memory is None or problem.bytes <= device.memory:
         return ""
     needed, there = f"{problem.bytes / 1e9:,.0f}", f"{device.memory / 1e9:,.0f}"
@@ -68,16 +90,9 @@ def _verify_and_time(
     case: Case, backend: Backend, function: Function | None, reuse: Reuse
 ) -> Result:
     kernel, problem, settings = case.kernel, case.problem, case.settings
-    started = time.perf_counter()
-    executable = backend.compile(program_of(kernel, function))
-    counters = {"compile_s": time.perf_counter() - started}
-    counters |= {name: executable.facts[name] for name in BUILD if name in executable.facts}
-    launcher = Launcher(kernel, backend, executable, settings.launch_timeout)
-
-    counters["first_launch_s"] = _run_exact_suite(launcher, problem, settings.seed, reuse.exact)
-
+    launcher, counters = _build(case, backend, function, reuse)
     data = reuse.operands(problem, settings.seed, TIMED_RECIPE)
-    check = partial(check_timed, data=data, kernel=kernel.id, deterministic=kernel.deterministic)
+    check = _check_of(kernel, data)
     with loaded(backend, problem, data) as workspace:
         verified = check(launcher.once, workspace)
         if not settings.timed:
@@ -104,6 +119,25 @@ def _verify_and_time(
         counters=counters,
         conditions={"before": dict(before), "after": dict(after)},
     )
+
+
+def _build(
+    case: Case, backend: Backend, function: Function | None, reuse: Reuse
+) -> tuple[Launcher, dict[str, float]]:
+    """Compile a kernel and run its exact suite; what launches it, and what that took."""
+    kernel, settings = case.kernel, case.settings
+    started = time.perf_counter()
+    executable = backend.compile(program_of(kernel, function))
+    counters = {"compile_s": time.perf_counter() - started}
+    counters |= {name: executable.facts[name] for name in BUILD if name in executable.facts}
+    launcher = Launcher(kernel, backend, executable, settings.launch_timeout)
+    first = _run_exact_suite(launcher, case.problem, settings.seed, reuse.exact)
+    return launcher, {**counters, "first_launch_s": first}
+
+
+def _check_of(kernel: Kernel, data: Operands) -> Callable[..., Agreement]:
+    """``check_timed`` of a kernel on its operands."""
+    return partial(check_timed, data=data, kernel=kernel.id, deterministic=kernel.deterministic)
 
 
 def _run_exact_suite(

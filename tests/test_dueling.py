@@ -108,6 +108,7 @@ def test_every_other_worker_loads_the_new_kernel_first() -> None:
         backend = Scripted()
         measured(backend, worker)
         first = {**first, worker: backend.compiled[0]}
+        assert sorted(backend.compiled) == ["new", "old"], "once each"
     assert first == {0: "old", 1: "new"}
 
 
