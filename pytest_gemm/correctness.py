@@ -30,7 +30,7 @@ from pytest_gemm.diagnosis import (
     diagnose,
     stray_texts,
 )
-from pytest_gemm.errors import KernelFault, SpecError, WrongResultError
+from pytest_gemm.errors import KernelFault, WrongResultError
 from pytest_gemm.kernelspec import Kernel
 from pytest_gemm.matrices import Float64, Operands, operands, reference
 from pytest_gemm.problem import STRIDES, Problem
@@ -125,22 +125,19 @@ def exact_suite(kernel: Kernel) -> tuple[Problem, ...]:
     problems = exact_problems(kernel.op, scalars, uses_ld)
     found = []
     for problem in problems:
-        if own := _of_kind(kernel, problem):
-            own = replace(own, **{name: getattr(problem, name) for name in scalars})
-            is_padded = problem.lda or problem.ldb or problem.ldc
-            found.append(_padded(own, uses_ld) if is_padded else own)
+        own = _of_kind(kernel, problem)
+        own = replace(own, **{name: getattr(problem, name) for name in scalars})
+        is_padded = problem.lda or problem.ldb or problem.ldc
+        found.append(_padded(own, uses_ld) if is_padded else own)
     if strides:
         varied = (_of_kind(kernel, Problem(kernel.op, *size)) for size in VARIED_SIZES[kernel.op])
-        found += [_apart(own, strides) for own in varied if own]
+        found += [_apart(own, strides) for own in varied]
     return tuple(own for own in found if not kernel.skip_reason(own))
 
 
-def _of_kind(kernel: Kernel, problem: Problem) -> Problem | None:
-    """The kernel's problem of such sizes; None where its own leading dimensions exclude them."""
-    try:
-        own = kernel.of_kind(replace(problem, lda=0, ldb=0, ldc=0), free=kernel.uses_ld)
-    except SpecError:
-        return None
+def _of_kind(kernel: Kernel, problem: Problem) -> Problem:
+    """The kernel's problem of such sizes, with the leading dimensions that it is told dense."""
+    own = kernel.of_kind(replace(problem, lda=0, ldb=0, ldc=0), free=kernel.uses_ld)
     return replace(own, batch=BATCHED) if kernel.uses_batch else own
 
 

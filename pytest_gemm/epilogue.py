@@ -65,7 +65,7 @@ def load(reference: str) -> Callable[[Mapping[str, Any]], Any]:
         spec.loader.exec_module(module)
         function = getattr(module, name)
     except Exception as error:
-        raise _raised(error, file, "it") from error
+        raise _raised(error, file, "importing it") from error
 
     def call(values: Mapping[str, Any]) -> Any:
         try:

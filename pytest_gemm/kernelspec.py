@@ -279,17 +279,14 @@ class Kernel(_Common):
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def problem(self, size: str) -> Problem:
-        """The kernel's problem of that size, as it is timed.
-
-        Raises ConfigError for a text that is no size, SpecError as ``of_kind``.
-        """
+        """The kernel's problem of that size, as it is timed. Raises ConfigError for no size."""
         return self.of_kind(Problem.parse(size, self.op, self.dtype))
 
     def of_kind(self, problem: Problem, free: Container[str] = ()) -> Problem:
         """A problem of the same sizes, with all else as the kernel is declared.
 
-        Leading dimensions that are not declared, or are ``free``, stay as they are. Raises
-        SpecError for one that is less than what it must span.
+        Leading dimensions that are not declared, or are ``free``, stay as they are. One may be
+        less than what it must span: see ``skip_reason``.
         """
         own = replace(
             problem,
@@ -311,9 +308,7 @@ class Kernel(_Common):
                 continue
             _, least = own.stored(name[2:].upper())
             ld = self._evaluate(name, text, values)
-            if ld < least:
-                self.fail(name, f"{name} = {text} is {ld} for {own.id}, less than {least}")
-            own = replace(own, **dict[str, Any]({name: ld if ld > least else 0}))
+            own = replace(own, **dict[str, Any]({name: ld if ld != least else 0}))
         return own
 
     def launch(self, problem: Problem) -> Launch:
@@ -352,8 +347,16 @@ class Kernel(_Common):
         return tuple(result)
 
     def skip_reason(self, problem: Problem) -> str:
-        """The first ``requires`` condition that the problem does not meet, or an empty text."""
+        """Why the kernel is not for a problem, or an empty text.
+
+        The first ``requires`` condition that it does not meet, or a leading dimension that is less
+        than what it must span.
+        """
         values = self._values(problem)
+        for name in BUFFERS:
+            (_, least), ld = problem.stored(name), problem.ld(name)
+            if ld < least:
+                return f"ld{name.lower()} = {ld} is less than {least}"
         for condition in self.requires:
             if not self._evaluate("requires", condition, values):
                 return f"requires {condition}"
