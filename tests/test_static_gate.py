@@ -387,3 +387,26 @@ def test_an_architecture_that_is_not_known_is_said(compiled: Project) -> None:
     result.stderr.fnmatch_lines(
         ["*gemm_architectures: the architecture 'hopper' is none of sm_70*"]
     )
+
+
+EXPLAINED = """
+    import pytest_gemm.session
+    pytest_gemm.session.since_stored = lambda case, result, store: "machine code for sm_90: worse"
+"""
+
+
+def test_a_slower_kernel_fails_with_what_changed_in_its_code(project: Project) -> None:
+    kernels = """
+        import pytest_gemm
+
+        @pytest_gemm.kernel(sizes=["16"])
+        def blas(A, B, C):
+            C[:] = A @ B
+    """
+    project.script({}, kernels=dedent(kernels) + dedent(EXPLAINED))
+    project.bench("--gemm-baseline=update")
+    project.bench().stdout.no_fnmatch_line("*machine code*")
+    project.script({"blas": 0.05}, kernels=dedent(kernels) + dedent(EXPLAINED))
+    result = project.bench()
+    assert result.parseoutcomes() == {"failed": 1}
+    result.stdout.fnmatch_lines(["blas on 16x16x16: slower*", "*accept:*", "machine code*: worse"])
