@@ -37,7 +37,10 @@ Scope = Literal["off", "auto", "full"]
 """Nothing; the first problems of the exact suite; all of them."""
 
 FIRST = 3
-"""Problems of ``auto``: a square with residues, and rectangles of several blocks each way."""
+"""Problems of ``auto``: a square with residues, and rectangles of several blocks each way.
+
+Besides them the first with gaps, for a kernel that is told leading dimensions or strides.
+"""
 
 ORDERS = (ASCENDING, DESCENDING, ThreadOrder("random", seed=1))
 
@@ -83,7 +86,8 @@ class Checker:
     def _check(self, kernel: Kernel) -> Checked:
         problems = exact_suite(kernel)
         if self._scope == "auto":
-            problems = problems[:FIRST]
+            with_gaps = [problem for problem in problems[FIRST:] if problem.has_gaps]
+            problems = (*problems[:FIRST], *with_gaps[:1])
         try:
             for problem in problems:
                 if failure := self._mistakes(kernel, problem):

@@ -166,6 +166,15 @@ class Problem:
         return int(getattr(self, f"stride{buffer}")) or dense
 
     @property
+    def has_gaps(self) -> bool:
+        """Whether there is memory between the rows of a matrix, or the matrices of a batch."""
+        return any(
+            self.ld(name) > self.stored(name)[1]
+            or self.stride(name) > self.stored(name)[0] * self.ld(name)
+            for name in self.shapes
+        )
+
+    @property
     def flops(self) -> int:
         """Operations counted for GFLOP/s: 2 M N K of each product (gemm), M N (add)."""
         return self.M * self.N if self.op == "add" else 2 * self.M * self.N * self.K * self.batch

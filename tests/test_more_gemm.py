@@ -74,7 +74,16 @@ CAUGHT = {
 }
 """The first line of what is said of each broken kernel, behind its name and ``on``."""
 
-LINES = {"one_too_many": "out-of-bounds read of 4 bytes", "stride_of_c": "race between blocks"}
+LINES = {
+    "one_too_many": "out-of-bounds read of 4 bytes",
+    "stride_of_c": "race between blocks",
+    "int8_one_term_more": "out-of-bounds read of 1 bytes: thread",
+    "ignores_lda": "reads A[0, 33], which has 19 x 33 elements",
+    "reads_padding": "reads A[0, 33], which has 19 x 33 elements",
+    "clears_padding": "writes C[0, 37], which has 19 x 37 elements",
+    "dense_strides": "reads A[0, 19, 0], which has 3 x 19 x 33 elements",
+    "clears_between": "writes C[0, 19, 0], which has 3 x 19 x 37 elements",
+}
 """What watching the accesses says where that is more."""
 
 

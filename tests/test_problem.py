@@ -69,3 +69,11 @@ def test_the_least_traffic_knows_types_and_whether_c_is_read() -> None:
     assert int8.bytes == 15 + 21 + 4 * 35
     assert replace(int8, beta=1.0).bytes == 15 + 21 + 8 * 35
     assert replace(PLAIN, reference="r.py:f", reference_reads_c=True).bytes == 4 * (15 + 21 + 70)
+
+
+def test_gaps_are_between_rows_or_matrices() -> None:
+    assert not PLAIN.has_gaps
+    assert not replace(PLAIN, batch=3).has_gaps
+    assert replace(PLAIN, ldb=8).has_gaps
+    assert not replace(PLAIN, transb="T", ldb=3).has_gaps
+    assert replace(PLAIN, batch=3, strideC=36).has_gaps
