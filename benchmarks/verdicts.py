@@ -60,6 +60,7 @@ from pytest_gemm.case import Case  # noqa: E402
 from pytest_gemm.duet import USUAL, worker_ratio  # noqa: E402
 from pytest_gemm.errors import GemmError  # noqa: E402
 from pytest_gemm.executor import open_executor  # noqa: E402
+from pytest_gemm.function import Runnable  # noqa: E402
 from pytest_gemm.margin import EXPECTED  # noqa: E402
 from pytest_gemm.options import project_options  # noqa: E402
 from pytest_gemm.problem import Problem  # noqa: E402
@@ -359,7 +360,7 @@ class Proof:
             for case in cases:
                 builds = [replace(case, kernel=padded(case.kernel, n)) for n in (0, 11)]
                 try:
-                    times = executor.duet((builds[0], None), (builds[1], None), round_)
+                    times = executor.duet(Runnable(builds[0]), Runnable(builds[1]), round_)
                 except GemmError as error:
                     print(f"   {case.id} is left out: {error}", flush=True)
                     continue

@@ -13,22 +13,18 @@ from typing import Literal, Protocol
 from pytest_gemm.apart import imports_from, late_import
 from pytest_gemm.case import Case
 from pytest_gemm.errors import BackendError, ConfigError, GemmError, SpecError
-from pytest_gemm.function import FunctionName
+from pytest_gemm.function import Function, FunctionName, Runnable
 from pytest_gemm.kernelspec import Kernel, KernelSpec
 from pytest_gemm.options import BASELINE, KERNEL, Options
 from pytest_gemm.python_kernel import declared, relocate
 from pytest_gemm.registry import SIDECAR_SUFFIX, Registry, load_registry
 from pytest_gemm.revision import Export
 
-Function = Callable[..., object]
-
 
 @dataclass(frozen=True)
-class Opponent:
-    """A kernel on the problem of another case, and a Python kernel's function."""
+class Opponent(Runnable):
+    """A kernel on the problem of another case."""
 
-    case: Case
-    function: Function | FunctionName | None = None
     notes: tuple[str, ...] = ()
 
 

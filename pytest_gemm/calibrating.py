@@ -17,6 +17,7 @@ from pytest_gemm.case import Case
 from pytest_gemm.duet import LEAST_WORKERS, USUAL, worker_ratio
 from pytest_gemm.errors import BackendError
 from pytest_gemm.executor import Executor
+from pytest_gemm.function import Runnable
 from pytest_gemm.kernelspec import Kernel
 
 LENGTHS = range(0, 88, 11)
@@ -37,7 +38,7 @@ def duel(executor: Executor, first: Case, second: Case) -> Pair:
 
     Raises BackendError, for a kernel that failed its checks and where processes were lost.
     """
-    workers = executor.duet((first, None), (second, None), USUAL)
+    workers = executor.duet(Runnable(first), Runnable(second), USUAL)
     if len(workers) < LEAST_WORKERS:
         raise BackendError(f"{len(workers)} of {USUAL.workers} processes are left of its duet")
     return Pair(_original(first), tuple(map(worker_ratio, workers)))

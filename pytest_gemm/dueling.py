@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from pytest_gemm.backends.base import Backend
-from pytest_gemm.case import Case
 from pytest_gemm.device import Workspace
 from pytest_gemm.duet import Round, order_of
+from pytest_gemm.function import Runnable
 from pytest_gemm.launching import Launcher, workspaces
 from pytest_gemm.pipeline import TIMED_RECIPE, verified_launcher
 from pytest_gemm.reuse import Reuse
@@ -19,16 +17,8 @@ Times = list[list[list[float]]]
 """Seconds per launch: of each placement its blocks, of each block its four (``duet``)."""
 
 
-@dataclass(frozen=True)
-class Part:
-    """One of the two kernels: a case, and the callable of a Python kernel."""
-
-    case: Case
-    function: Callable[..., object] | None = None
-
-
 def duet_times(
-    old: Part, new: Part, backend: Backend, round_: Round, *, worker: int, reuse: Reuse
+    old: Runnable, new: Runnable, backend: Backend, round_: Round, *, worker: int, reuse: Reuse
 ) -> Times:
     """Verify both kernels, then time them in the blocks of a round, on the same operands.
 
@@ -36,11 +26,12 @@ def duet_times(
     each puts the operands at places of its own. Raises BackendError where one of the kernels does
     not pass its checks.
     """
-    parts = [("A", old), ("B", new)]
+    kernels = [("A", old), ("B", new)]
     if worker % 2:
-        parts.reverse()
+        kernels.reverse()
     launchers = {
-        name: verified_launcher(part.case, backend, part.function, reuse) for name, part in parts
+        letter: verified_launcher(kernel.case, backend, kernel.load(), reuse)
+        for letter, kernel in kernels
     }
     case = new.case
     data = reuse.operands(case.problem, case.settings.seed, TIMED_RECIPE)

@@ -15,15 +15,15 @@ from pytest_gemm.case import Case
 from pytest_gemm.dueling import Times
 from pytest_gemm.duet import Round
 from pytest_gemm.errors import BackendError, ConfigError
+from pytest_gemm.function import Function, Runnable
 from pytest_gemm.options import Options
 from pytest_gemm.result import Result
 from pytest_gemm.runner import Runner
-from pytest_gemm.workers.pool import Duellist, Pool
+from pytest_gemm.workers.pool import Pool
 from pytest_gemm.workers.serve import Start
 from pytest_gemm.workers.turns import Hold, Turns
 from pytest_gemm.workers.worker import Worker
 
-Function = Callable[..., object]
 Progress = Callable[[str], None]
 
 
@@ -46,7 +46,7 @@ class Executor(Protocol):
     def can_duet(self) -> bool:
         """Whether ``duet`` can be asked for."""
 
-    def duet(self, old: Duellist, new: Duellist, round_: Round) -> Sequence[Times]:
+    def duet(self, old: Runnable, new: Runnable, round_: Round) -> Sequence[Times]:
         """Measure a round of a duet: what each of its processes found."""
 
     def close(self) -> None:
@@ -110,7 +110,7 @@ class InProcess:
     def can_duet(self) -> bool:
         return False
 
-    def duet(self, old: Duellist, new: Duellist, round_: Round) -> Sequence[Times]:
+    def duet(self, old: Runnable, new: Runnable, round_: Round) -> Sequence[Times]:
         raise BackendError("a duet takes several processes: leave gemm_in_process out")
 
     def close(self) -> None:

@@ -1,20 +1,24 @@
-"""A Python kernel's function, named so that another process can find it."""
+"""A Python kernel's function, named so that another process can find it, and a case with it."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import FunctionType, ModuleType
+from typing import Any
 
 from pytest_gemm.apart import imports_from
+from pytest_gemm.case import Case
 from pytest_gemm.errors import BackendError
 from pytest_gemm.kernelspec import KernelSpec
 from pytest_gemm.python_kernel import declared
+
+Function = Callable[..., object]
 
 
 @dataclass(frozen=True)
@@ -32,13 +36,13 @@ class FunctionName:
     project: str = ""
 
     @classmethod
-    def of(cls, function: Callable[..., object]) -> FunctionName:
+    def of(cls, function: Function) -> FunctionName:
         """The name of a decorated function."""
         assert isinstance(function, FunctionType)
         file = function.__code__.co_filename
         return cls(function.__module__, file, function.__qualname__, _source(function))
 
-    def load(self) -> Callable[..., object]:
+    def load(self) -> Function:
         """Import the module, if that was not done, and find the function in it.
 
         Raises BackendError, with the reason of an import that fails.
@@ -48,7 +52,7 @@ class FunctionName:
         with imports_from(Path(self.copy), Path(self.project)):
             return self._found(self.module_found())
 
-    def _found(self, module: ModuleType) -> Callable[..., object]:
+    def _found(self, module: ModuleType) -> Function:
         for value in vars(module).values():
             known = isinstance(value, FunctionType) and value.__qualname__ == self.qualname
             if known and declared(value) is not None:
@@ -78,6 +82,30 @@ class FunctionName:
             raise BackendError(
                 f"{self.file} cannot be imported by a worker: {type(error).__name__}: {error}"
             ) from error
+
+
+@dataclass(frozen=True)
+class Runnable:
+    """A case, and the function of a Python kernel: itself, or its name."""
+
+    case: Case
+    function: Function | FunctionName | None = None
+
+    def load(self) -> Function | None:
+        """The function, imported where only its name is known. Raises BackendError."""
+        return self.function.load() if isinstance(self.function, FunctionName) else self.function
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists, dicts, strings and numbers, with the function's name."""
+        known = self.function
+        name = FunctionName.of(known) if callable(known) else known
+        return {"case": self.case.to_dict(), "function": asdict(name) if name else None}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Runnable:
+        """The reverse of ``to_dict``, but for the function, of which the name is left."""
+        name = data["function"]
+        return cls(Case.from_dict(data["case"]), FunctionName(**name) if name else None)
 
 
 @cache

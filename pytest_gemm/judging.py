@@ -12,13 +12,14 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from pytest_gemm.against import NoOpponent, Opponent, Opponents
+from pytest_gemm.against import NoOpponent, Opponents
 from pytest_gemm.baselines import BaselineStore, Series, Session, epoch, source_hash
 from pytest_gemm.case import Case
 from pytest_gemm.conditions import differences, withhold_reason
 from pytest_gemm.duet import Duet, Finding, order_of
 from pytest_gemm.errors import BaselineError, ConfigError, GemmError
-from pytest_gemm.executor import Executor, Function
+from pytest_gemm.executor import Executor
+from pytest_gemm.function import Function, Runnable
 from pytest_gemm.kernelspec import Kernel
 from pytest_gemm.margin import expected
 from pytest_gemm.pipeline import BUILD, TIMED_RECIPE
@@ -144,8 +145,8 @@ class Judge:
                 verdict, outcome="same", decided_by="program", notes=(*verdict.notes, note)
             )
         try:
-            old = Opponent(self._stored(case, reference.newest))
-            finding, _ = self._measured(weigh, old, case, function, now)
+            old = Runnable(self._stored(case, reference.newest))
+            finding, _ = self._measured(weigh, old, Runnable(case, function), now)
         except GemmError as error:
             alone = weigh(duets=False)
             return replace(alone, notes=(*alone.notes, f"no duet: {_first_line(error)}"))
@@ -173,7 +174,8 @@ class Judge:
             if _is_same_program(opponent.case, case):
                 note = f"source and launch are those of {opponents.name}"
                 return Verdict("same", decided_by="program", notes=(note,), against=opponents.name)
-            finding, seconds = self._measured(weigh, opponent, case, function, now)
+            new = Runnable(case, function)
+            finding, seconds = self._measured(weigh, opponent, new, now)
         except NoOpponent as error:
             return Verdict(error.outcome, notes=(str(error),), against=opponents.name)
         except GemmError as error:
@@ -184,7 +186,7 @@ class Judge:
         return replace(verdict, baseline_median=seconds, notes=notes)
 
     def _measured(
-        self, weigh: Weigh, old: Opponent, case: Case, function: Function | None, now: Session
+        self, weigh: Weigh, old: Runnable, new: Runnable, now: Session
     ) -> tuple[Finding, float]:
         """What a duet finds, and the old kernel's median seconds in it. Raises GemmError."""
         kind = weigh.keywords["kind"]
@@ -197,7 +199,7 @@ class Judge:
         )
         seconds: list[float] = []
         while round_ := duet.next_round:
-            workers = self._executor.duet((old.case, old.function), (case, function), round_)
+            workers = self._executor.duet(old, new, round_)
             duet = duet.with_round(workers)
             seconds += (
                 time

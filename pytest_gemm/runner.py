@@ -10,9 +10,10 @@ from pytest_gemm.backends import open_watcher
 from pytest_gemm.backends.base import Backend
 from pytest_gemm.case import Case, Settings
 from pytest_gemm.checking import Checked, Checker
-from pytest_gemm.dueling import Part, Times, duet_times
+from pytest_gemm.dueling import Times, duet_times
 from pytest_gemm.duet import Round
 from pytest_gemm.errors import BackendError, GemmError
+from pytest_gemm.function import Runnable
 from pytest_gemm.pipeline import run_case
 from pytest_gemm.references import References
 from pytest_gemm.result import Result
@@ -52,7 +53,7 @@ class Runner:
         fraction = self._references.fraction(case, result.estimate.median)
         return replace(result, counters={**result.counters, **fraction})
 
-    def duet(self, old: Part, new: Part, round_: Round, worker: int) -> Times:
+    def duet(self, old: Runnable, new: Runnable, round_: Round, worker: int) -> Times:
         """``dueling.duet_times`` here. Raises BackendError."""
         return duet_times(old, new, self.backend, round_, worker=worker, reuse=self._reuse)
 

@@ -16,7 +16,8 @@ from pytest_gemm.case import Case
 from pytest_gemm.collection import Collection
 from pytest_gemm.errors import BaselineError, ConfigError, GemmError
 from pytest_gemm.exact import changes
-from pytest_gemm.executor import Function, open_executor
+from pytest_gemm.executor import open_executor
+from pytest_gemm.function import Function
 from pytest_gemm.judging import SURE, Judge, disturbance
 from pytest_gemm.limiting import within_limits
 from pytest_gemm.options import BASELINE, Options

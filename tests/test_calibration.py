@@ -192,7 +192,7 @@ class FakeExecutor:
 
     def duet(self, old: Any, new: Any, round_: Round) -> Sequence[Times]:
         ratio = self.ratios[len(self.asked) % len(self.ratios)]
-        self.asked.append((old[0], new[0]))
+        self.asked.append((old.case, new.case))
         if isinstance(ratio, GemmError):
             raise ratio
         blocks = [

@@ -9,9 +9,10 @@ import pytest
 
 from pytest_gemm.backends.base import Argument, Executable, LaunchConfig, Matrix
 from pytest_gemm.case import Case, Settings
-from pytest_gemm.dueling import Part, duet_times
+from pytest_gemm.dueling import duet_times
 from pytest_gemm.duet import Round, worker_ratio
 from pytest_gemm.errors import BackendError
+from pytest_gemm.function import Runnable
 from pytest_gemm.kernelspec import Kernel
 from pytest_gemm.problem import Problem
 from pytest_gemm.reuse import Reuse
@@ -66,10 +67,10 @@ def wrong(A: Any, B: Any, C: Any) -> None:
     C[:] = A @ B + 1
 
 
-def part(function: Any) -> Part:
+def part(function: Any) -> Runnable:
     args = ("A", "B", "C")
     kernel = Kernel(function.__name__, args=args, callable=function.__name__, deterministic=False)
-    return Part(Case(kernel, Problem("gemm", 24, 16, 8), Settings(timed=True)), function)
+    return Runnable(Case(kernel, Problem("gemm", 24, 16, 8), Settings(timed=True)), function)
 
 
 def measured(backend: Scripted, worker: int = 0) -> list[list[list[float]]]:

@@ -41,7 +41,7 @@ class FakeExecutor:
         self.asked: list[tuple[Case, Case, int]] = []
 
     def duet(self, old: Any, new: Any, round_: Round) -> Sequence[Times]:
-        self.asked.append((old[0], new[0], round_.number))
+        self.asked.append((old.case, new.case, round_.number))
         if self.error:
             raise BackendError(self.error)
         blocks = [

@@ -16,6 +16,7 @@ from pytest_gemm.case import Case
 from pytest_gemm.dueling import Times
 from pytest_gemm.duet import Round
 from pytest_gemm.errors import BackendError, DeviceBusyError
+from pytest_gemm.function import Runnable
 from pytest_gemm.kernelspec import Kernel
 from pytest_gemm.problem import Problem
 from pytest_gemm.result import Result
@@ -87,7 +88,8 @@ class FakeWorker:
         uuid = {"uuid": f"GPU-{self.gpu}"}
         return Device("cuda", "a-gpu", "a GPU", uuid)
 
-    def run(self, case: Case, function: object) -> Ran:
+    def run(self, kernel: Runnable) -> Ran:
+        case = kernel.case
         self.ready()
         self.asked.append(case.id)
         self.script.began(case.id)
@@ -356,7 +358,7 @@ ROUND = Round(1, workers=3, placements=1, blocks=1)
 def test_each_part_of_a_duet_has_a_process_of_its_own(open_pool: OpenPool, cases: Any) -> None:
     script = Script()
     pool = open_pool(script)
-    old, new = (cases[0], None), (cases[1], None)
+    old, new = map(Runnable, cases[:2])
     assert pool.duet(old, new, ROUND) == [[[[1.0 + i] * 4]] for i in range(3)]
     main, *helpers = script.workers
     assert main.duets == []
@@ -371,9 +373,9 @@ def test_the_processes_are_kept_for_other_duets_but_not_for_a_second_round(
     script = Script()
     pool = open_pool(script)
     for case in cases[1:4]:
-        pool.duet((cases[0], None), (case, None), ROUND)
+        pool.duet(Runnable(cases[0]), Runnable(case), ROUND)
     assert len(script.workers) == 1 + 3
-    pool.duet((cases[0], None), (cases[1], None), replace(ROUND, number=2))
+    pool.duet(Runnable(cases[0]), Runnable(cases[1]), replace(ROUND, number=2))
     assert len(script.workers) == 1 + 6
     assert [helper.duets for helper in script.workers[4:]] == [[(2, 0)], [(2, 1)], [(2, 2)]]
 
@@ -387,7 +389,7 @@ def test_a_process_that_is_lost_is_left_out_of_the_duet(open_pool: OpenPool, cas
         return [[[1.0] * 4]]
 
     script.duet = duet
-    assert len(open_pool(script).duet((cases[0], None), (cases[1], None), ROUND)) == 2
+    assert len(open_pool(script).duet(Runnable(cases[0]), Runnable(cases[1]), ROUND)) == 2
 
 
 def test_a_duet_whose_processes_are_all_lost_says_how(open_pool: OpenPool, cases: Any) -> None:
@@ -398,7 +400,7 @@ def test_a_duet_whose_processes_are_all_lost_says_how(open_pool: OpenPool, cases
 
     script.duet = duet
     with pytest.raises(BackendError, match="killed 0"):
-        open_pool(script).duet((cases[0], None), (cases[1], None), ROUND)
+        open_pool(script).duet(Runnable(cases[0]), Runnable(cases[1]), ROUND)
 
 
 def test_a_kernel_that_fails_its_checks_ends_the_duet(open_pool: OpenPool, cases: Any) -> None:
@@ -409,7 +411,7 @@ def test_a_kernel_that_fails_its_checks_ends_the_duet(open_pool: OpenPool, cases
 
     script.duet = duet
     with pytest.raises(BackendError, match="elements of C wrong"):
-        open_pool(script).duet((cases[0], None), (cases[1], None), ROUND)
+        open_pool(script).duet(Runnable(cases[0]), Runnable(cases[1]), ROUND)
     assert [helper.duets for helper in script.workers[1:]] == [[(1, 0)], [], []]
 
 
@@ -420,7 +422,7 @@ def test_the_duet_of_a_case_is_on_its_device_and_ends_with_the_pool(
     pool = open_pool(script, (0, 1))
     pool.expect([(case, None) for case in cases])
     place = int(pool.run(cases[5], None).message[-1])
-    pool.duet((cases[0], None), (cases[5], None), ROUND)
+    pool.duet(Runnable(cases[0]), Runnable(cases[5]), ROUND)
     assert {worker.gpu for worker in script.workers if worker.helps} == {place}
     pool.close()
     assert all(

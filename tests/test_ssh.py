@@ -243,7 +243,7 @@ def test_a_python_kernel_runs_there_if_its_file_is_there(
     lab: Lab, start: Callable[..., Worker], kernels: Kernels
 ) -> None:
     worker = start(lab.keys)
-    ran = worker.run(*kernels.case("prints"))
+    ran = worker.run(kernels.case("prints"))
     assert ran.result.outcome == "passed", ran.result.message
     pids = set(re.findall(r"^pid (\d+)$", ran.stdout, re.MULTILINE))
     assert len(pids) == 1
@@ -255,9 +255,9 @@ def test_a_python_kernel_runs_there_if_its_file_is_there(
 def test_a_python_kernel_whose_file_is_not_there(
     lab: Lab, start: Callable[..., Worker], kernels: Kernels
 ) -> None:
-    case, name = kernels.case("prints")
+    kernel = kernels.case("prints")
     kernels.path.unlink()
-    assert start(lab.keys).run(case, name).result.message == (
+    assert start(lab.keys).run(kernel).result.message == (
         f"prints on 16x16x16: {kernels.path} is not on this machine: Python kernels run only "
         "where the project is"
     )
@@ -266,29 +266,27 @@ def test_a_python_kernel_whose_file_is_not_there(
 def test_a_python_kernel_whose_file_is_another_there(
     lab: Lab, start: Callable[..., Worker], kernels: Kernels
 ) -> None:
-    case, name = kernels.case("prints")
+    kernel = kernels.case("prints")
     kernels.path.write_text(KERNELS.replace("pid", "number"))
-    assert "prints is another function in the file" in (
-        start(lab.keys).run(case, name).result.message
-    )
+    assert "prints is another function in the file" in (start(lab.keys).run(kernel).result.message)
 
 
 def test_a_worker_that_is_lost_there_is_replaced(
     lab: Lab, start: Callable[..., Worker], kernels: Kernels
 ) -> None:
     worker = start(lab.keys)
-    assert worker.run(*kernels.case("is_killed")).result.message == (
+    assert worker.run(kernels.case("is_killed")).result.message == (
         "is_killed on 16x16x16: the connection to its worker was lost"
     )
-    assert worker.run(*kernels.case("prints")).result.outcome == "passed"
+    assert worker.run(kernels.case("prints")).result.outcome == "passed"
 
 
 def test_a_kernel_that_hangs_there_ends_when_its_time_is_over(
     lab: Lab, start: Callable[..., Worker], kernels: Kernels
 ) -> None:
     worker = start(lab.keys, timeout=3.0)
-    pid = int(worker.run(*kernels.case("prints")).stdout.split()[1])
-    assert worker.run(*kernels.case("keeps_the_lock_of_python")).result.message == (
+    pid = int(worker.run(kernels.case("prints")).stdout.split()[1])
+    assert worker.run(kernels.case("keeps_the_lock_of_python")).result.message == (
         "keeps_the_lock_of_python on 16x16x16: no answer for 3 s: its worker was ended"
     )
     wait_for(lambda: is_gone(pid))

@@ -23,7 +23,7 @@ from pytest_gemm import __version__
 from pytest_gemm.backends.base import Device
 from pytest_gemm.case import Case
 from pytest_gemm.errors import BackendError
-from pytest_gemm.function import FunctionName
+from pytest_gemm.function import FunctionName, Runnable
 from pytest_gemm.problem import Problem
 from pytest_gemm.registry import load_registry
 from pytest_gemm.workers import turns
@@ -395,10 +395,10 @@ class Kernels:
         spec.loader.exec_module(self.module)
         self.registry = load_registry((), path.parent, [self.module])
 
-    def case(self, name: str) -> tuple[Case, FunctionName]:
+    def case(self, name: str) -> Runnable:
         (kernel,) = (k for k in self.registry.kernels("host") if k.name == name)
         case = Case(kernel, Problem("gemm", 16, 16, 16))
-        return case, FunctionName.of(getattr(self.module, name))
+        return Runnable(case, FunctionName.of(getattr(self.module, name)))
 
 
 @pytest.fixture
@@ -437,7 +437,7 @@ def test_a_worker_knows_its_device_and_is_started_once(
     device = worker.ready()
     first = pid_of(worker)
     assert device.kind == "host"
-    assert worker.run(*kernels.case("product")).result.outcome == "passed"
+    assert worker.run(kernels.case("product")).result.outcome == "passed"
     assert worker.ready() == device
     assert pid_of(worker) == first
 
@@ -450,7 +450,7 @@ def test_a_worker_that_is_killed_between_two_cases_is_replaced(
     first = pid_of(worker)
     os.kill(first, signal.SIGKILL)
     wait_until_dead(first)
-    assert worker.run(*kernels.case("product")).result.outcome == "passed"
+    assert worker.run(kernels.case("product")).result.outcome == "passed"
     assert pid_of(worker) != first
     (line,) = (text for text in said if "lost" in text)
     assert line.startswith(
@@ -462,7 +462,7 @@ def test_what_was_printed_before_a_crash_is_there_with_the_line_that_crashed(
     start: Callable[..., Worker], kernels: Kernels
 ) -> None:
     worker = start()
-    ran = worker.run(*kernels.case("dies_loudly"))
+    ran = worker.run(kernels.case("dies_loudly"))
     assert ran.result.message == (
         "dies_loudly on 16x16x16: its process was killed by SIGSEGV (Segmentation fault)"
     )
@@ -470,7 +470,7 @@ def test_what_was_printed_before_a_crash_is_there_with_the_line_that_crashed(
     assert ran.stdout == "it was here\n"
     line = MODULE[: MODULE.index("string_at")].count("\n") + 1
     assert f'"{kernels.path}", line {line} in dies_loudly' in ran.stderr
-    again = worker.run(*kernels.case("product"))
+    again = worker.run(kernels.case("product"))
     assert again == Ran(again.result)
     assert again.result.outcome == "passed"
 
@@ -478,7 +478,7 @@ def test_what_was_printed_before_a_crash_is_there_with_the_line_that_crashed(
 def test_of_endless_output_the_beginning_is_kept(
     start: Callable[..., Worker], kernels: Kernels
 ) -> None:
-    ran = start().run(*kernels.case("writes_a_lot"))
+    ran = start().run(kernels.case("writes_a_lot"))
     assert ran.result.outcome == "passed"
     assert len(ran.stdout) < 1_100_000
     assert re.search(r"x\n\[\d+ more bytes\]\n$", ran.stdout)
@@ -506,13 +506,13 @@ def test_what_a_kernel_does_to_its_process_is_said_and_is_gone_with_it(
     kernel: str, text: str, start: Callable[..., Worker], evil: Kernels
 ) -> None:
     worker = start()
-    ran = worker.run(*evil.case(kernel))
+    ran = worker.run(evil.case(kernel))
     assert ran.result.outcome == "failed"
     title, _, message = ran.result.message.partition(": ")
     assert re.fullmatch(rf"{kernel} on \d+x\d+x\d+", title)
     message = re.sub(r"\S+evil_kernels.py:\d+", "evil_kernels.py:LINE", message)
     assert message.startswith(text)
-    after = worker.run(*evil.case("product"))
+    after = worker.run(evil.case("product"))
     assert after.result.outcome == "passed"
     assert "product is here" in after.stdout
 
@@ -534,8 +534,8 @@ def test_what_a_kernel_changes_of_its_process_ends_with_its_case(
     worker = start()
     worker.ready()
     first = pid_of(worker)
-    assert worker.run(*evil.case(kernel)).result.outcome == "passed"
-    after = worker.run(*evil.case("tells_its_process"))
+    assert worker.run(evil.case(kernel)).result.outcome == "passed"
+    after = worker.run(evil.case("tells_its_process"))
     assert after.result.outcome == "passed"
     assert set(after.stdout.split()) == {str(pid_of(worker))}
     assert pid_of(worker) != first
@@ -544,17 +544,17 @@ def test_what_a_kernel_changes_of_its_process_ends_with_its_case(
 def test_a_process_that_nobody_changed_is_kept(start: Callable[..., Worker], evil: Kernels) -> None:
     worker = start()
     for _ in range(2):
-        ran = worker.run(*evil.case("tells_its_process"))
+        ran = worker.run(evil.case("tells_its_process"))
         assert set(ran.stdout.split()) == {str(pid_of(worker))}
     first = pid_of(worker)
-    assert worker.run(*evil.case("product")).result.outcome == "passed"
+    assert worker.run(evil.case("product")).result.outcome == "passed"
     assert pid_of(worker) == first
 
 
 def test_an_error_of_a_library_names_the_line_of_the_kernel(
     start: Callable[..., Worker], evil: Kernels
 ) -> None:
-    ran = start().run(*evil.case("fails_a_test"))
+    ran = start().run(evil.case("fails_a_test"))
     line = EVIL[: EVIL.index("pytest.fail")].count("\n") + 1
     assert f"{evil.path}:{line}: " in ran.result.message
 
@@ -564,10 +564,10 @@ def test_a_process_that_comes_back_out_of_a_kernel_is_ended_and_says_nothing_for
     kernel: str, start: Callable[..., Worker], evil: Kernels
 ) -> None:
     worker = start()
-    ran = worker.run(*evil.case(kernel))
+    ran = worker.run(evil.case(kernel))
     assert ran.result.outcome == "passed"
     time.sleep(0.3)
-    after = worker.run(*evil.case("product"))
+    after = worker.run(evil.case("product"))
     assert after.result.message == ""
     assert "product is here" in after.stdout
     said = f"{kernel} forked a process, which did not end: it was ended"
@@ -578,7 +578,7 @@ def test_a_process_that_comes_back_out_of_a_kernel_is_ended_and_says_nothing_for
 def test_a_kernel_may_have_processes_of_its_own(
     start: Callable[..., Worker], evil: Kernels
 ) -> None:
-    ran = start().run(*evil.case("has_processes"))
+    ran = start().run(evil.case("has_processes"))
     assert (ran.result.outcome, ran.stderr) == ("passed", "")
 
 
@@ -587,8 +587,8 @@ def test_the_next_kernels_output_is_caught_whatever_one_did_to_the_streams(
     kernel: str, start: Callable[..., Worker], evil: Kernels
 ) -> None:
     worker = start()
-    worker.run(*evil.case(kernel))
-    after = worker.run(*evil.case("product"))
+    worker.run(evil.case(kernel))
+    after = worker.run(evil.case("product"))
     assert after.result.outcome == "passed"
     assert "product is here" in after.stdout
 
@@ -599,12 +599,12 @@ def test_endless_output_ends_the_process(
     monkeypatch.setattr(worker_module, "MOST_PRINTED", 2**24)
     monkeypatch.setattr(worker_module, "WATCH", 0.1)
     worker = start()
-    ran = worker.run(*evil.case("never_stops_printing"))
+    ran = worker.run(evil.case("never_stops_printing"))
     assert ran.result.message == (
         "never_stops_printing on 16x16x16: it printed more than 16 MiB: its worker was ended"
     )
     assert ran.stdout.startswith("xxx")
-    assert worker.run(*evil.case("product")).result.outcome == "passed"
+    assert worker.run(evil.case("product")).result.outcome == "passed"
 
 
 def test_a_kernel_that_keeps_pythons_lock_is_ended_in_time(
@@ -613,7 +613,7 @@ def test_a_kernel_that_keeps_pythons_lock_is_ended_in_time(
     worker = start(timeout=2.0)
     worker.ready()
     first = pid_of(worker)
-    ran = worker.run(*kernels.case("keeps_the_lock_of_python"))
+    ran = worker.run(kernels.case("keeps_the_lock_of_python"))
     assert ran.result.message == (
         "keeps_the_lock_of_python on 16x16x16: no answer for 2 s: its worker was ended"
     )
@@ -626,7 +626,7 @@ def test_the_environment_and_the_folder_are_those_of_pytest(
 ) -> None:
     monkeypatch.setenv("MY_SETTING", "42")
     monkeypatch.chdir(tmp_path)
-    ran = start().run(*kernels.case("reads_the_environment"))
+    ran = start().run(kernels.case("reads_the_environment"))
     line = f"42 {os.environ['PYTEST_GEMM_CACHE']} {tmp_path}\n"
     assert set(ran.stdout.splitlines(keepends=True)) == {line}
 
@@ -664,7 +664,7 @@ def test_a_case_waits_for_its_turn_longer_than_it_may_last(
         other = threading.Thread(target=hold, args=(worker.ready(),))
         other.start()
         assert held.wait(30)
-        ran = worker.run(*kernels.case("product"))
+        ran = worker.run(kernels.case("product"))
         other.join()
     assert ran.result.outcome == "passed", ran.result.message
     assert [text.endswith("waiting for it") for text in said] == [True]
@@ -678,7 +678,7 @@ def test_stopping_from_another_thread_ends_what_is_running_for_good(
     first = pid_of(worker)
     timer = threading.Timer(0.2, worker.stop)
     timer.start()
-    ran = worker.run(*kernels.case("keeps_the_lock_of_python"))
+    ran = worker.run(kernels.case("keeps_the_lock_of_python"))
     timer.join()
     assert ran.result.outcome == "failed"
     with pytest.raises(ProcessLookupError):
@@ -700,9 +700,9 @@ def test_a_worker_that_was_stopped_before_it_started_never_starts(
 def test_a_function_that_is_another_one_in_the_file_is_not_run(
     start: Callable[..., Worker], kernels: Kernels
 ) -> None:
-    case, name = kernels.case("product")
+    kernel = kernels.case("product")
     kernels.path.write_text(MODULE.replace("np.matmul(A, B, out=C)", "C[:] = A @ B"))
-    ran = start().run(case, name)
+    ran = start().run(kernel)
     assert ran.result.message == (
         f"product on 16x16x16: {kernels.path}: product is another function in the file that a "
         "worker imports: make the files the same, and start pytest again"
@@ -710,9 +710,9 @@ def test_a_function_that_is_another_one_in_the_file_is_not_run(
 
 
 def test_a_file_that_is_not_there(start: Callable[..., Worker], kernels: Kernels) -> None:
-    case, name = kernels.case("product")
+    kernel = kernels.case("product")
     kernels.path.unlink()
-    ran = start().run(case, name)
+    ran = start().run(kernel)
     assert ran.result.message == (
         f"product on 16x16x16: {kernels.path} is not on this machine: Python kernels run only "
         "where the project is"

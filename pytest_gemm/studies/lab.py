@@ -14,7 +14,8 @@ from typing import Any
 
 from pytest_gemm.case import Case
 from pytest_gemm.collection import Collection
-from pytest_gemm.executor import Executor, Function
+from pytest_gemm.executor import Executor
+from pytest_gemm.function import Function
 from pytest_gemm.problem import Problem
 from pytest_gemm.report.text import seconds
 from pytest_gemm.result import Result

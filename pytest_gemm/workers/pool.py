@@ -16,13 +16,9 @@ from pytest_gemm.case import Case
 from pytest_gemm.dueling import Times
 from pytest_gemm.duet import Round
 from pytest_gemm.errors import BackendError
-from pytest_gemm.function import FunctionName
+from pytest_gemm.function import Function, Runnable
 from pytest_gemm.result import Result
-from pytest_gemm.workers.worker import Lost, Named, Ran, Worker
-
-Function = Callable[..., object] | None
-
-Duellist = tuple[Case, Function | FunctionName]
+from pytest_gemm.workers.worker import Lost, Ran, Worker
 
 Open = Callable[[int, Callable[[str], None], bool], Worker]
 """Makes a worker of the GPU with that number. The second argument is told of its progress; the
@@ -61,7 +57,7 @@ class Pool:
         self._start_all()
         return [self._started(lane) for lane in self._lanes]
 
-    def expect(self, cases: Sequence[tuple[Case, Function]]) -> None:
+    def expect(self, cases: Sequence[tuple[Case, Function | None]]) -> None:
         """Say what will be run, in order: deal it to the devices, and begin where there are many.
 
         The deal depends on nothing but the cases and the devices, and gives each as many. The
@@ -76,7 +72,7 @@ class Pool:
             for case, function in cases:
                 self._begin(case, function, first=False)
 
-    def run(self, case: Case, function: Function) -> Result:
+    def run(self, case: Case, function: Function | None) -> Result:
         """Run a case, or wait for it where it was begun ahead. Raises BackendError."""
         self._begin(case, function, first=True)
         ran: Ran = self._wait_for(case.id)
@@ -88,16 +84,15 @@ class Pool:
     def can_duet(self) -> bool:
         return True
 
-    def duet(self, old: Duellist, new: Duellist, round_: Round) -> list[Times]:
+    def duet(self, old: Runnable, new: Runnable, round_: Round) -> list[Times]:
         """A round of a duet, on the device of the new kernel's case, in processes of its own.
 
         These are kept for the duets that follow. A process that was lost is left out. Raises
         BackendError where all were, or a kernel failed its checks.
         """
-        lane = self._lanes[self._place.get(new[0].id, 0)]
-        parts = [(case, _named(function)) for case, function in (old, new)]
-        name = f"duet {new[0].id}"
-        self._ask(lane, name, lambda _: lane.duet(parts[0], parts[1], round_))
+        lane = self._lanes[self._place.get(new.case.id, 0)]
+        name = f"duet {new.case.id}"
+        self._ask(lane, name, lambda _: lane.duet(old, new, round_))
         times: list[Times] = self._wait_for(name)
         return times
 
@@ -135,10 +130,10 @@ class Pool:
     def _lane(self, gpu: int) -> _Lane:
         return _Lane(f"gpu {gpu}", partial(self._open, gpu, self._said.put), self._said)
 
-    def _begin(self, case: Case, function: Function, *, first: bool) -> None:
+    def _begin(self, case: Case, function: Function | None, *, first: bool) -> None:
         lane = self._lanes[self._place.get(case.id, 0)]
-        name = _named(function)
-        self._ask(lane, case.id, lambda worker: worker.run(case, name), first=first)
+        kernel = Runnable(case, function)
+        self._ask(lane, case.id, lambda worker: worker.run(kernel), first=first)
 
     def _ask(
         self, lane: _Lane, name: str, work: Callable[[Worker], Any], *, first: bool = True
@@ -198,7 +193,7 @@ class _Lane:
             (self._work.appendleft if first else self._work.append)((name, work))
             self._changed.notify()
 
-    def duet(self, old: Named, new: Named, round_: Round) -> list[Times]:
+    def duet(self, old: Runnable, new: Runnable, round_: Round) -> list[Times]:
         """See ``Pool.duet``: the processes start together, and measure one after another."""
         first = (round_.number - 1) * round_.workers
         while len(self._helpers) < first + round_.workers:
@@ -239,10 +234,6 @@ class _Lane:
         finally:
             for worker in (self.worker, *self._helpers):
                 worker.close()
-
-
-def _named(function: Function | FunctionName) -> FunctionName | None:
-    return FunctionName.of(function) if callable(function) else function
 
 
 def deal(cases: Iterable[str], devices: Sequence[str]) -> dict[str, int]:

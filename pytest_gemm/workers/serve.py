@@ -1,8 +1,8 @@
 """What a worker process does: it is told of cases, runs them, and answers with plain data.
 
-Every message is JSON text. To the worker: first ``Start``, then ``["run", part]`` for each case
-and ``["duet", old, new, round, worker]`` for each part in a duet, where a part is a case and a
-function's name or null. From it: ``["progress", text]`` at any time, and ``["waiting", text]``
+Every message is JSON text. To the worker: first ``Start``, then ``["run", runnable]`` for each case
+and ``["duet", old, new, round, worker]`` for each part in a duet, of two runnables
+(``function.Runnable``). From it: ``["progress", text]`` at any time, and ``["waiting", text]``
 while another run has the device; first ``["ready", device, count]`` or ``["refused", text,
 busy]``; then, each time, ``["started"]`` when it has the device, and ``["result", result or times,
 stdout, stderr, lost]``, ``["failed", text, stdout, stderr, lost]`` or ``["raised", traceback]``.
@@ -25,11 +25,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_gemm import backends
-from pytest_gemm.case import Case
-from pytest_gemm.dueling import Part
 from pytest_gemm.duet import Round
 from pytest_gemm.errors import BackendError, DeviceBusyError, GemmError
-from pytest_gemm.function import FunctionName
+from pytest_gemm.function import Runnable
 from pytest_gemm.runner import Runner
 from pytest_gemm.workers.output import Output
 from pytest_gemm.workers.state import State
@@ -121,14 +119,10 @@ def _ready(start: Start, tell: Callable[..., None]) -> tuple[Runner, Turns]:
 def _work(runner: Runner, what: str, *wanted: Any) -> Any:
     """Run a case, or this worker's part of a duet; plain data."""
     if what == "run":
-        part = _part(*wanted[0])
-        return runner.run(part.case, part.function).to_dict()
+        kernel = Runnable.from_dict(wanted[0])
+        return runner.run(kernel.case, kernel.load()).to_dict()
     old, new, round_, worker = wanted
-    return runner.duet(_part(*old), _part(*new), Round(**round_), worker)
-
-
-def _part(case: dict[str, Any], function: dict[str, str] | None) -> Part:
-    return Part(Case.from_dict(case), FunctionName(**function).load() if function else None)
+    return runner.duet(Runnable.from_dict(old), Runnable.from_dict(new), Round(**round_), worker)
 
 
 def _see_only(gpu: int) -> None:

@@ -25,7 +25,7 @@ from pytest_gemm.case import Case
 from pytest_gemm.dueling import Times
 from pytest_gemm.duet import Round
 from pytest_gemm.errors import BackendError, DeviceBusyError
-from pytest_gemm.function import FunctionName
+from pytest_gemm.function import Runnable
 from pytest_gemm.result import Result
 from pytest_gemm.workers.output import take
 from pytest_gemm.workers.serve import Start
@@ -53,10 +53,6 @@ serve(channel, outputs)
 """
 
 _MISSING = re.compile(r"No module named '(?P<name>[\w.]+)'")
-
-
-Named = tuple[Case, FunctionName | None]
-"""A case, and the name of a Python kernel's function."""
 
 
 class Lost(Exception):
@@ -143,21 +139,21 @@ class Worker:
             self._refusal = BackendError(f"a worker could not be started: {lost}")
             raise self._refusal from lost
 
-    def run(self, case: Case, function: FunctionName | None) -> Ran:
+    def run(self, kernel: Runnable) -> Ran:
         """Run a case; what it did to the process is in the result. Raises BackendError."""
         try:
-            kind, answer, *printed = self._ask("run", _part(case, function))
+            kind, answer, *printed = self._ask("run", kernel.to_dict())
         except Lost as lost:
-            return Ran(self._failed(case, str(lost)), *self._printed())
-        result = self._failed(case, answer) if kind == "failed" else Result.from_dict(answer)
+            return Ran(self._failed(kernel.case, str(lost)), *self._printed())
+        result = self._failed(kernel.case, answer) if kind == "failed" else Result.from_dict(answer)
         return Ran(result, *printed)
 
-    def duet(self, old: Named, new: Named, round_: Round, number: int) -> Times:
+    def duet(self, old: Runnable, new: Runnable, round_: Round, number: int) -> Times:
         """This process' part of a duet, as worker ``number`` of the round.
 
         Raises Lost, and BackendError where one of the two kernels failed its checks.
         """
-        kind, answer, *_ = self._ask("duet", _part(*old), _part(*new), asdict(round_), number)
+        kind, answer, *_ = self._ask("duet", old.to_dict(), new.to_dict(), asdict(round_), number)
         if kind == "failed":
             raise BackendError(answer)
         times: Times = answer
@@ -366,10 +362,6 @@ class Worker:
     def _failed(self, case: Case, reason: str) -> Result:
         assert self.device is not None
         return Result("failed", f"{case.title}: {reason}").on(self.device)
-
-
-def _part(case: Case, function: FunctionName | None) -> list[Any]:
-    return [case.to_dict(), asdict(function) if function else None]
 
 
 def _ended(code: int, status: int) -> str:
