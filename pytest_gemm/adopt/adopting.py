@@ -18,12 +18,14 @@ from pytest_gemm.adopt.search import Found, Search, by_meaning
 from pytest_gemm.adopt.sizes import Sizes
 from pytest_gemm.adopt.source import Source
 from pytest_gemm.kernelspec import LEADING_DIMENSIONS, MAX_SHARED_MEM
-from pytest_gemm.problem import Problem
+from pytest_gemm.problem import BATCH, Problem
 
 PADDING = 4
 """Elements behind each row where a leading dimension is tried."""
 
 
+ORDER = "C depends on the order of the threads"
+ATOMIC = re.compile(r"atomic\w+").match
 OLD_C = "the old C is read although beta = 0"
 ADVICE = (
     "; write beta == 0 ? alpha * sum : alpha * sum + beta * C[i], as BLAS does not read C either"
@@ -56,11 +58,18 @@ def adopt(source: Source, prober: Prober, progress: Callable[[str], None]) -> Ad
         notes.append("it adds the product to what C holds, which is beta = 1")
     conditions = (item.condition for item in needed)
     reading = replace(reading, requires=(*reading.requires, *conditions))
+    if ("different_barriers", True) in reading.more:
+        notes.append("threads of a block pass one barrier in different lines, as a GPU allows")
     reading = _with_leading_dimensions(source, prober, reading, found.problem)
+    reading = _with_batch(source, reading)
     reading = _by_name(source, reading)
-    notes += [*_launch_notes(search, found), *_ambiguity(source, found)]
+    notes += [*_launch_notes(search, found, reading), *_ambiguity(source, found)]
     progress("checking it as pytest does")
     failure = prober.check(reading).partition("\n")[0]
+    if ORDER in failure and any(map(ATOMIC, source.words)):
+        reading = replace(reading, more=(*reading.more, ("deterministic", False)))
+        notes.append("atomics add in any order: declared as deterministic = false")
+        failure = prober.check(reading).partition("\n")[0]
     if OLD_C in failure:
         failure += ADVICE
     return Adoption(reading, tuple(notes), failure)
@@ -160,18 +169,30 @@ def _with_leading_dimensions(
     return reading
 
 
+def _with_batch(source: Source, reading: Reading) -> Reading:
+    """The reading with a layer of blocks for each product, where arguments are a batch's."""
+    if not source.has_layers or not {*BATCH} & {*reading.args} or len(reading.grid) > 2:
+        return reading
+    x, y = (*reading.grid, "1")[:2]
+    return reading.with_grid(x, y, BATCH[0])
+
+
 def _by_name(source: Source, reading: Reading) -> Reading:
     """Whether each argument is called what it is, so that it need not be said."""
     return replace(reading, by_name=reading.args == tuple(source.signature.names))
 
 
-def _launch_notes(search: Search, found: Found) -> Iterator[str]:
+def _launch_notes(search: Search, found: Found, reading: Reading) -> Iterator[str]:
     """Where the launch code in the file would not compute what this reading does."""
     launch = found.variant.launch
     hint = search.hinted_grid(found.variant, found.reading.args)
     if launch is None or not any(re.search(r"\b[MN]\b", text) for text in hint):
         return
-    problem = Sizes(found.problem, found.reading.requires).with_residues()
+    whole_tiles = any("%" in condition for condition in reading.requires)
+    odd = Sizes(found.problem, found.reading.requires).with_residues()
+    problem = found.problem if whole_tiles else odd
+    if launch.has_equal_sizes:
+        problem = replace(problem, M=problem.N, K=problem.N if problem.K else 0)
     values = {**problem.sizes, **found.variant.values}
     own = [number_of(text, values) for text in found.reading.grid]
     theirs = [number_of(text, values) for text in hint]
@@ -186,7 +207,7 @@ def _launch_notes(search: Search, found: Found) -> Iterator[str]:
 
 
 def _ambiguity(source: Source, found: Found) -> Iterator[str]:
-    if not found.others:
+    if not found.others or found.reading.args == tuple(source.signature.names):
         return
     texts = [f"[{', '.join(args)}]" for args in found.others]
     yield (

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import permutations, product
 from typing import Any, NamedTuple
 
 from pytest_gemm.adopt.kinds import Kind, kinds, type_keys
 from pytest_gemm.adopt.launches import LaunchCode
-from pytest_gemm.adopt.names import Scores, matrix_scores, scalar_scores, size_scores
+from pytest_gemm.adopt.names import Scores, matrix_scores, parts, scalar_scores, size_scores
 from pytest_gemm.adopt.signature import Signature
 from pytest_gemm.kernelspec import BUFFERS, SCALARS
-from pytest_gemm.problem import DIMENSIONS
+from pytest_gemm.problem import BATCH, DIMENSIONS
 
 THREE_SIZES = ("MKN", "MNK", "KMN", "NMK", "NKM", "KNM")
 """Orders of three sizes, the most frequent in published kernels first."""
@@ -26,11 +27,17 @@ class Arguments(NamedTuple):
 
 
 def arguments(
-    signature: Signature, op: str, launch: LaunchCode | None, types: Mapping[str, str]
+    signature: Signature,
+    op: str,
+    launch: LaunchCode | None,
+    types: Mapping[str, str],
+    *,
+    batched: bool = False,
 ) -> list[Arguments]:
     """Every reading of a kernel's parameters, each launch once.
 
-    ``types`` are what the template parameters stand for that are types. Where two readings make
+    ``types`` are what the template parameters stand for that are types; ``batched`` says whether
+    integers may be a batch's, which names alone can say. Where two readings make
     the same launch, as a row-major product and a column-major one do, names decide.
     """
     hints = launch.names() if launch else []
@@ -40,7 +47,8 @@ def arguments(
     elements = signature.elements(types)
     ranked: list[tuple[float, tuple[str, ...], Kind]] = []
     for order, kind in enumerate(kinds(op)):
-        sizes = list(_size_choices(signature, hints, kind))
+        batch = _batch_roles(signature) if batched and op == "gemm" else {}
+        sizes = list(_size_choices(signature, hints, kind, batch))
         for (a, buffers), (b, integers), (c, floats) in product(matrices, sizes, scalars):
             given = {**buffers, **integers, **floats}
             args = tuple(given[position] for position in range(len(signature.names)))
@@ -83,19 +91,34 @@ def _matrix_choices(signature: Signature, hints: Sequence[str]) -> Iterator[Choi
         yield score, given
 
 
-def _size_choices(signature: Signature, hints: Sequence[str], kind: Kind) -> Iterator[Choice]:
+def _batch_roles(signature: Signature) -> dict[int, str]:
+    """Integers that are called a batch's, or the distance between its matrices."""
+    found = {}
+    for position in signature.integers:
+        words = "".join(parts(signature.names[position])).lower()
+        if words in ("batch", "batches", "batchcount", "batchsize", "numbatches"):
+            found[position] = BATCH[0]
+        elif stride := re.fullmatch(r"(?:batch)?(?:stride|offset)([abc])|([abc])stride", words):
+            found[position] = f"stride{(stride[1] or stride[2]).upper()}"
+    return found
+
+
+def _size_choices(
+    signature: Signature, hints: Sequence[str], kind: Kind, batch: Mapping[int, str]
+) -> Iterator[Choice]:
+    positions = [position for position in signature.integers if position not in batch]
     roles = [*DIMENSIONS[kind.op], *(["M * N"] if kind.op == "add" else [])]
     scores = {
         (i, role): _role_score(size_scores(signature.names[i]), size_scores(hints[i]), role, kind)
-        for i in signature.integers
+        for i in positions
         for role in roles
     }
-    for chosen in product(roles, repeat=len(signature.integers)):
+    for chosen in product(roles, repeat=len(positions)):
         order = "".join(chosen)
         score = -THREE_SIZES.index(order) / 100 if order in THREE_SIZES else -0.1
         score += len({*chosen}) / 10
-        given = dict(zip(signature.integers, chosen, strict=True))
-        yield score + sum(scores[item] for item in given.items()), given
+        given = dict(zip(positions, chosen, strict=True))
+        yield score + sum(scores[item] for item in given.items()), {**given, **batch}
 
 
 def _role_score(scores: Scores, hint: Scores, role: str, kind: Kind) -> float:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
 
 from pytest_gemm.adopt.kinds import ELEMENTS
 from pytest_gemm.adopt.launches import LaunchCode
@@ -19,6 +21,9 @@ ONE_VALUE = (16, 32, 8, 64, 4)
 
 BLOCK_SIZES = ((64, 8, 8), (128, 8, 8), (64, 16, 4), (32, 8, 4), (128, 16, 8), (32, 32, 2))
 """(side, depth, side per thread) of tiles that published kernels have."""
+
+
+_TRUTH = {"true": "1", "false": "0"}
 
 
 @dataclass(frozen=True)
@@ -52,22 +57,33 @@ def variants(source: Source) -> Iterator[Variant]:
         return
     names = [parameter.name for parameter in template]
     integers = [name for name in names if name not in source.types]
-    seen = set()
+    found: dict[object, Variant] = {}
     for launch in source.launches:
-        params, types = _launched_params(launch, names, integers), _launched_types(launch, names)
-        if params is not None and (params, types) not in seen:
-            seen.add((params, types))
-            yield _instance(source, names, params, launch, types)
-    if not seen:
-        first = source.launches[0] if source.launches else None
-        for values in _usual(integers):
-            yield _instance(source, names, tuple(sorted(values.items())), first, ())
+        known, types = _launched_params(launch, names, integers), _launched_types(launch, names)
+        # A launcher may be a template itself: what it leaves open gets usual values.
+        complete = len(known) == len(integers)
+        for values in [known] if complete else _usual(source, integers):
+            variant = _instance(source, names, {**values, **known}, launch, types)
+            found.setdefault((variant.entry, variant.params), variant)
+    if not found:
+        for values in _usual(source, integers):
+            variant = _instance(source, names, values, None, ())
+            found[variant.entry, variant.params] = variant
+    fitting = [v for v in found.values() if v.launch is None or _has_block(source, v)]
+    yield from fitting or found.values()
+
+
+def _has_block(source: Source, variant: Variant) -> bool:
+    """Whether the launch's block is one that a device takes."""
+    assert variant.launch is not None
+    texts = launch_texts(source, variant, variant.launch.block)
+    return prod(number_of(text, variant.values) or 1 for text in texts) <= MAX_THREADS
 
 
 def _instance(
     source: Source,
     names: Sequence[str],
-    params: tuple[tuple[str, int], ...],
+    values: Mapping[str, int],
     launch: LaunchCode | None,
     types: tuple[tuple[str, str], ...],
 ) -> Variant:
@@ -75,7 +91,7 @@ def _instance(
     known = {name: "float" for name in names if name in source.types} | dict(types)
     given = ", ".join(known.get(name, name) for name in names)
     entry = f"{source.function.name}<{given}>"
-    return Variant(entry, params, launch, tuple(sorted(known.items())))
+    return Variant(entry, tuple(sorted(values.items())), launch, tuple(sorted(known.items())))
 
 
 def _launched_types(launch: LaunchCode, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
@@ -89,18 +105,30 @@ def _launched_types(launch: LaunchCode, names: Sequence[str]) -> tuple[tuple[str
 
 def _launched_params(
     launch: LaunchCode, names: Sequence[str], integers: Sequence[str]
-) -> tuple[tuple[str, int], ...] | None:
+) -> dict[str, int]:
+    """The values of a launch's template arguments, as far as the file says."""
     found: dict[str, int] = {}
     for name, tokens in zip(names, launch.template or (), strict=False):
         if name in integers:
-            value = number_of(launch.host.text(tokens, lambda _: None), {})
-            if value is None:
-                return None
-            found[name] = value
-    return tuple(sorted(found.items())) if len(found) == len(integers) else None
+            value = number_of(launch.host.text(tokens, _TRUTH.get), {})
+            if value is not None:
+                found[name] = value
+    return found
 
 
-def _usual(names: Sequence[str]) -> Iterator[dict[str, int]]:
+def _usual(source: Source, names: Sequence[str]) -> Iterator[dict[str, int]]:
+    """Values that published kernels have; defaults, and every combination of truth values."""
+    flags = [name for name in names if name in source.flags]
+    sizes = [name for name in names if name not in source.flags]
+    for values in _usual_sizes(sizes):
+        for chosen in product((0, 1), repeat=len(flags)):
+            yield values | source.defaults | dict(zip(flags, chosen, strict=True))
+
+
+def _usual_sizes(names: Sequence[str]) -> Iterator[dict[str, int]]:
+    if not names:
+        yield {}
+        return
     if len(names) < 2:
         yield from (dict.fromkeys(names, value) for value in ONE_VALUE)
         return
@@ -174,28 +202,29 @@ def blocks(source: Source, variant: Variant) -> list[tuple[str, ...]]:
     # What is fixed in the code says more than what is usual; larger ones are numbers of threads.
     sides = sorted({*variant.values.values(), *_used(source).values()} & {*range(4, 65)})
     bound = number_of(source.function.launch_bounds.partition(",")[0], _used(source))
-    is_flat = not ({"y"} & source.words)
     flat = [bound] if bound else []
     flat += _thread_counts(variant.values or _used(source))
     flat += [side * side for side in sides] + sides
-    if is_flat:
-        for count in (*flat, 256, 128, 64, 32, 1024, 512):
+    if source.is_flat:
+        # Fragments belong to a warp, of which one alone is enough.
+        usual = (32, 64, 128, 256) if "wmma" in source.words else (256, 128, 64, 32, 1024, 512)
+        for count in (*flat, *usual):
             add(count)
     for side in reversed(sides):
         add(side, side)
-    for x, y in ((16, 16), (32, 32), (8, 8), (32, 8), (8, 32)):
+    for x, y in _thread_tiles(variant.values or _used(source)):
+        add(x, y)
+    for x, y in ((16, 16), (32, 32), (8, 8), (32, 8), (32, 4), (16, 8), (8, 32)):
         add(x, y)
     for side in reversed(sides):
         for part in (2, 4, 8):
             if side % part == 0 and side > part:
                 add(side, side // part)
                 add(side // part, side // part)
-    if not is_flat:
+    if not source.is_flat:
         for count in (*flat, 256, 64):
             add(count)
-    # Where no tile is fixed in the code, one block does as well as another.
-    is_free = "blockDim" in source.words and "__shared__" not in source.words
-    return found[:3] if is_free else found
+    return found[:3] if source.is_free else found
 
 
 def _used(source: Source) -> dict[str, int]:
@@ -203,11 +232,25 @@ def _used(source: Source) -> dict[str, int]:
     return {name: value for name, value in source.constants.items() if name in source.words}
 
 
-def _thread_counts(values: Mapping[str, int]) -> list[int]:
-    """Threads of a tile whose sides, and whose part of a thread, are among the values."""
-    by_name = {name.lower(): value for name, value in values.items()}
+def _sides(values: Mapping[str, int]) -> tuple[list[int], list[int]]:
+    """The sides of a tile, and those of a thread's part of it, as names tell."""
+    by_name = {name.lower(): value for name, value in values.items() if value > 0}
     sides = [v for n, v in by_name.items() if not n.startswith(("t", "w")) and not n.endswith("k")]
     parts = [v for n, v in by_name.items() if n.startswith("t") and not n.startswith("tile")]
+    return sides, parts
+
+
+def _thread_tiles(values: Mapping[str, int]) -> list[tuple[int, int]]:
+    """Blocks of two dimensions for tiles of which each thread has a part."""
+    sides, parts = _sides(values)
+    lengths = [side // part for side in sides for part in parts if side % part == 0]
+    lengths = list(dict.fromkeys(lengths))[:3]
+    return [(x, y) for x in lengths for y in lengths]
+
+
+def _thread_counts(values: Mapping[str, int]) -> list[int]:
+    """Threads of a tile whose sides, and whose part of a thread, are among the values."""
+    sides, parts = _sides(values)
     found = []
     for a in sides:
         for b in sides:

@@ -12,7 +12,10 @@ from pytest_gemm.dtypes import ACCUMULATORS, OUTPUTS, TYPES
 from pytest_gemm.kernelspec import LEADING_DIMENSIONS
 from pytest_gemm.problem import LAYOUTS, TRANSPOSITIONS, Problem
 
-_EXCHANGED = {"A": "B", "B": "A", "M": "N", "N": "M"}
+_EXCHANGED = {
+    **{"A": "B", "B": "A", "M": "N", "N": "M"},
+    **{"strideA": "strideB", "strideB": "strideA"},
+}
 _VECTORS = {
     **{"float2": "float32", "float3": "float32", "float4": "float32", "double2": "float64"},
     **{"half2": "float16", "__half2": "float16"},

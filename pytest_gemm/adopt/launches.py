@@ -32,6 +32,12 @@ class LaunchCode:
         """What each argument is called, or an empty text where it is more than a name."""
         return [self._name(tokens) for tokens in self.arguments]
 
+    @property
+    def has_equal_sizes(self) -> bool:
+        """Whether one name is passed several times: then its meaning in the grid is open."""
+        names = [name for name in self.names() if name]
+        return len({*names}) < len(names)
+
     def _name(self, tokens: range) -> str:
         words = [
             self.host.code.texts[at] for at in tokens if WORD.fullmatch(self.host.code.texts[at])

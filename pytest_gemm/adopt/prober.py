@@ -14,12 +14,13 @@ from dataclasses import asdict
 from typing import Any, Self
 
 from pytest_gemm.adopt.reading import Reading
-from pytest_gemm.adopt.trial import Attempt
+from pytest_gemm.adopt.trial import ENDED, Attempt
 from pytest_gemm.errors import BackendError
 from pytest_gemm.problem import Problem
 
-LAUNCH_TIMEOUT = 0.5
-"""Most seconds of a launch: those that are wanted take milliseconds."""
+BLOCK_TIMEOUT, LAUNCH_TIMEOUT = 0.5, 5.0
+"""Most seconds of a launch of one or two blocks, which takes milliseconds where it ends, and of
+any other."""
 
 ANSWER_TIMEOUT = 60.0
 """Most seconds for an answer, the build included."""
@@ -56,7 +57,9 @@ class Prober:
         if key not in self._known:
             self.launches += 1
             try:
-                answer = self._ask("try", reading.table(), asdict(problem), LAUNCH_TIMEOUT)
+                few = all(size.isdecimal() for size in reading.grid)
+                timeout = BLOCK_TIMEOUT if few else LAUNCH_TIMEOUT
+                answer = self._ask("try", reading.table(), asdict(problem), timeout)
                 self._known[key] = Attempt.from_dict(answer)
             except _Lost as lost:
                 self._known[key] = Attempt(fault=str(lost))
@@ -76,7 +79,7 @@ class Prober:
             return json.loads(self._line(process))
         except (OSError, ValueError) as error:
             self._end()
-            raise _Lost("the kernel ended its process") from error
+            raise _Lost(ENDED) from error
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None:

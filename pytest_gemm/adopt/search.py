@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from pytest_gemm.adopt import tiling
 from pytest_gemm.adopt.arguments import Arguments, arguments
@@ -27,6 +28,9 @@ from pytest_gemm.problem import DIMENSIONS, Problem
 LEAST_SIDE, MOST_SIDE = 32, 128
 """Sides of the tiles that problems are made of."""
 
+MOST_DEPTH = 64
+"""The largest K of sizes that differ."""
+
 Shape = tuple[str, tuple[int, int, int], tuple[str, ...]]
 """An operation, M, N and K in tiles, and what they have in common."""
 
@@ -41,14 +45,30 @@ SHAPES: tuple[Shape, ...] = (
 )
 """Sizes that all differ come first, then those that a kernel may be right for alone."""
 
+
+class Depth(NamedTuple):
+    """How many blocks, and arguments for each, are tried; None for all."""
+
+    blocks: int | None
+    arguments: int | None
+
+
+FIRST_DEPTH, WHOLE_DEPTH = Depth(4, 48), Depth(None, None)
+
 MOST_SLOW = 12
 """How many readings of one block may run into the time limit."""
 
 MORE_TRIED = 60
 """How many further arguments are tried, once some are exact, to see whether they alone are."""
 
-LIKELY = 6
-"""How many arguments are tried with each block once threads were seen to race."""
+MOST_MISFITS = 2
+"""How many readings of one block may miss the kernel's own arrays: no arguments mend that."""
+
+LIKELY = 24
+"""How many arguments are tried with each block once a kernel was seen to be at fault."""
+
+HINTED = 6
+"""How many are tried with the launch's grid although one block alone is wrong."""
 
 BUILD_VALUES = (16, 32, 8)
 """What is tried for a macro that the build defines."""
@@ -78,12 +98,19 @@ class Found:
         return self.attempt.is_exact and not self.attempt.adds and self.attempt.is_clean
 
     @property
+    def is_at_fault(self) -> bool:
+        """Whether the kernel itself is wrong, whatever it is given: threads race, or it adds to C
+        although it takes alpha or beta."""
+        return self.attempt.races or (self.attempt.adds and self.attempt.is_right)
+
+    @property
     def closeness(self) -> tuple[float, ...]:
         """Larger for a reading that comes closer: what misses its matrix is far off."""
         attempt, extent = self.attempt, self.attempt.extent
         total = max(1, self.problem.M * self.problem.N)
         return (
             -len(self.reading.requires),
+            not attempt.fault,
             -attempt.strays,
             not extent.is_empty and (extent.is_block or bool(extent.run)),
             attempt.races,
@@ -101,6 +128,7 @@ class Search:
     prober: Prober
     progress: Callable[[str], None]
     nearest: Found | None = None
+    _rank: tuple[float, ...] = ()
     _known: dict[object, list[Arguments]] = field(default_factory=dict)
 
     def run(self) -> Found | None:
@@ -111,15 +139,17 @@ class Search:
         own = list(self._compiling())
         if not any(self._every(variant, op) for variant in own for op in DIMENSIONS):
             raise self._without_product(own[0])
-        for shape in self._shapes():
+        shapes = self._shapes()
+        # The likeliest of every variant comes before all of the first one.
+        for shape, depth in [(shapes[0], FIRST_DEPTH), *((shape, WHOLE_DEPTH) for shape in shapes)]:
             for variant in own:
-                found = self._on_shape(variant, shape)
+                found = self._on_shape(variant, shape, depth)
                 if found is not None:
                     return found
                 if self.prober.seconds_left < 0:
                     return None
-            if self.nearest is not None and self.nearest.attempt.races:
-                return None  # the kernel itself is wrong, whatever its sizes
+            if depth == WHOLE_DEPTH and self.nearest is not None and self.nearest.is_at_fault:
+                return None
         return None
 
     def hinted_grid(self, variant: Variant, args: Sequence[str]) -> tuple[str, ...]:
@@ -139,7 +169,8 @@ class Search:
         """Grids that may cover C: measured, in the launch code's words where these say the same."""
         variant, problem = found.variant, found.problem
         hint = self.hinted_grid(variant, found.reading.args)
-        for grid in tiling.grids(self.prober, found.reading, problem):
+        strides = "gridDim" in self.source.words
+        for grid in tiling.grids(self.prober, found.reading, problem, strides=strides):
             yield _in_words(grid, hint, variant, {**problem.sizes, **variant.values})
         if hint:
             yield hint
@@ -196,12 +227,12 @@ class Search:
         values = ", ".join(f"{name} = {value}" for name, value in variant.params)
         return f"{self.source.function.name}" + (f" with {values}" if values else "")
 
-    def _on_shape(self, variant: Variant, shape: Shape) -> Found | None:
+    def _on_shape(self, variant: Variant, shape: Shape, depth: Depth) -> Found | None:
         op, sides, requires = shape
-        problem = self._problem(variant, op, sides)
-        for block in blocks(self.source, variant):
+        problem = self._problem(variant, op, sides, requires)
+        for block in blocks(self.source, variant)[: depth.blocks]:
             self.progress(f"{self._title(variant)}: block {' x '.join(block)} on {problem.id}")
-            found = self._with_block(variant, block, problem, requires)
+            found = self._with_block(variant, block, problem, requires, depth.arguments)
             if found is not None:
                 return found
             if self.prober.seconds_left < 0:
@@ -209,30 +240,47 @@ class Search:
         return None
 
     def _with_block(
-        self, variant: Variant, block: tuple[str, ...], problem: Problem, requires: tuple[str, ...]
+        self,
+        variant: Variant,
+        block: tuple[str, ...],
+        problem: Problem,
+        requires: tuple[str, ...],
+        most: int | None,
     ) -> Found | None:
         """The first exact reading with a block, and the arguments of others that are."""
         # As much as a kernel can need; how much it does need is seen when all else is known.
         shared = str(MAX_SHARED_MEM if self.source.has_dynamic_shared_memory else 0)
-        exact: list[Found] = []
-        slow, left = 0, MORE_TRIED
-        for given in self._arguments(variant, Sizes(problem, requires)):
+        sizes = Sizes(problem, requires)
+        exact: dict[tuple[object, ...], Found] = {}
+        slow, misfits, left = 0, 0, MORE_TRIED
+        for rank, given in enumerate(self._arguments(variant, sizes)[:most]):
             more = (*given.kind.keys, *given.keys)
             reading = Reading(
                 variant.entry, given.args, block, ("1",), shared, variant.params, requires, more
             )
             attempt = self.prober.attempt(reading, problem)
+            if attempt.diverges:
+                reading = replace(reading, more=(*more, ("different_barriers", True)))
+                attempt = self.prober.attempt(reading, problem)
             found = Found(reading, problem, attempt, variant)
             self._note(found)
-            slow += attempt.is_slow
-            left -= bool(exact)
-            if self.prober.seconds_left < 0 or slow > MOST_SLOW or left < 0:
+            slow, misfits, left = (
+                slow + attempt.is_slow,
+                misfits + attempt.is_misfit,
+                left - bool(exact),
+            )
+            spent = slow > MOST_SLOW or misfits > MOST_MISFITS or left < 0
+            if self.prober.seconds_left < 0 or (spent and not attempt.is_right):
                 break
-            if (attempt.is_right or self._needs_grid(attempt)) and (whole := self._whole(found)):
-                exact.append(whole)
+            if not attempt.is_right and rank >= HINTED:
+                continue
+            meaning = self._meaning(found, sizes)
+            if meaning not in exact and (whole := self._whole(found)):
+                exact[meaning] = whole
         if not exact:
             return None
-        return replace(exact[0], others=tuple(self._others(exact[0], exact[1:])))
+        first, *rest = exact.values()
+        return replace(first, others=tuple(self._others(first, rest)))
 
     def _arguments(self, variant: Variant, sizes: Sizes) -> list[Arguments]:
         """All that there are, each launch once, until a kernel is known to be at fault itself."""
@@ -246,21 +294,27 @@ class Search:
                 first.setdefault((op, transa, transb, tied, given.keys), given)
             self._known[key] = list(first.values())
         found = self._known[key]
-        if self.nearest is None or not self.nearest.attempt.races:
+        if self.nearest is None or not self.nearest.is_at_fault:
             return found
-        known = [given for given in found if given.args == self.nearest.reading.args]
-        return list(dict.fromkeys([*known, *found[:LIKELY]]))
+        known = self.nearest.reading.args
+        return [given for i, given in enumerate(found) if i < LIKELY or given.args == known]
 
     def _every(self, variant: Variant, op: str) -> list[Arguments]:
-        return arguments(self.source.signature, op, variant.launch, dict(variant.types))
-
-    def _needs_grid(self, attempt: Attempt) -> bool:
-        """Whether one block alone may be wrong where all together are right."""
-        return "gridDim" in self.source.words and not attempt.impossible and not attempt.strays
+        batched = self.source.has_layers
+        return arguments(
+            self.source.signature, op, variant.launch, dict(variant.types), batched=batched
+        )
 
     def _whole(self, one_block: Found) -> Found | None:
-        """The reading with the first grid that makes it exact."""
-        for grid in self.grids(one_block):
+        """The reading with the first grid that makes it exact.
+
+        Where one block alone is wrong, all together may be right: with the launch's grid.
+        """
+        hint = self.hinted_grid(one_block.variant, one_block.reading.args)
+        grids = (
+            self.grids(one_block) if one_block.attempt.is_right else iter([hint] if hint else [])
+        )
+        for grid in grids:
             reading = one_block.reading.with_grid(*grid)
             attempt = self.prober.attempt(reading, one_block.problem)
             found = replace(one_block, reading=reading, attempt=attempt)
@@ -278,18 +332,18 @@ class Search:
 
     def _others(self, first: Found, rest: Sequence[Found]) -> Iterator[tuple[str, ...]]:
         """Arguments that are exact too, and are not the same in other words."""
+        if not rest:
+            return
         sizes = Sizes(first.problem, first.reading.requires)
-        odd = sizes.with_residues()
-        whole = self.prober.attempt(first.reading, odd)
-        known = {self._meaning(first, sizes)}
+        steps = [sizes.moved({group[0]: step}) for group in sizes.groups for step in (1, 8)]
+        problems = [p for p in (sizes.with_residues(), *steps) if self._is_exact_on(first, p)]
         for found in rest:
-            meaning = self._meaning(found, sizes)
-            if meaning in known:
-                continue
-            known.add(meaning)
-            attempt = self.prober.attempt(found.reading, odd)
-            if (attempt.is_exact and attempt.is_clean) or not (whole.is_exact and whole.is_clean):
+            if all(self._is_exact_on(found, problem) for problem in problems):
                 yield found.reading.args
+
+    def _is_exact_on(self, found: Found, problem: Problem) -> bool:
+        attempt = self.prober.attempt(found.reading, problem)
+        return attempt.is_exact and attempt.is_clean
 
     def _meaning(self, found: Found, sizes: Sizes) -> tuple[object, ...]:
         """The arguments, less what makes no difference."""
@@ -305,7 +359,9 @@ class Search:
             meaning.append(role)
         return tuple(meaning)
 
-    def _problem(self, variant: Variant, op: str, sides: tuple[int, int, int]) -> Problem:
+    def _problem(
+        self, variant: Variant, op: str, sides: tuple[int, int, int], requires: tuple[str, ...]
+    ) -> Problem:
         """Whole tiles, as far as constants say how large these are."""
         values = {*variant.values.values()}
         values |= {v for n, v in self.source.constants.items() if n in self.source.words}
@@ -314,6 +370,8 @@ class Search:
             values |= {number_of(text, variant.values) or 0 for text in texts}
         side = max([LEAST_SIDE, *(v for v in values if LEAST_SIDE < v <= MOST_SIDE)])
         M, N, K = (factor * side for factor in sides)
+        if not requires and K > MOST_DEPTH:
+            K = MOST_DEPTH  # tiles are deep for no kernel
         scalars = len(self.source.signature.scalars) if op == "gemm" else 0
         return Problem(
             op, M, N, K, alpha=2.0 if scalars else 1.0, beta=-1.0 if scalars == 2 else 0.0
@@ -321,10 +379,12 @@ class Search:
 
     def _note(self, found: Found) -> None:
         """Keep what comes closest; of equals the first, as the likeliest comes first."""
-        if found.attempt.impossible or found.attempt.fault:
+        if found.attempt.impossible:
             return
-        if self.nearest is None or found.closeness > self.nearest.closeness:
-            self.nearest = found
+        primary = self._shapes()[0][0]
+        rank = (found.problem.op == primary, *found.closeness)
+        if self.nearest is None or rank > self._rank:
+            self.nearest, self._rank = found, rank
 
 
 def by_meaning(text: str, args: Sequence[str]) -> str:

@@ -58,6 +58,8 @@ def read_signature(function: Function, code: Code, path: str) -> Signature:
         types.append(_resolved(parameter.type, aliases))
         type_ = _resolved(types[-1], templates)
         kind = kind_of(type_)
+        if kind == "other" and type_.split()[-1] in ELEMENTS:
+            kind = "float"  # alpha, as half
         if kind == "other" and "<" not in type_:
             _refuse(parameter, type_, structs, path)
         if kind == "other" or re.search(r"\*\s*(?:const\s*)?\*", type_):

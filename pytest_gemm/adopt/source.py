@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 
 from pytest_gemm.adopt.launches import LaunchCode, find_launches, launches_of
@@ -15,6 +17,8 @@ from pytest_gemm.errors import ConfigError, SpecError
 from pytest_gemm.expressions import compile_expression
 from pytest_gemm.includes import expand, read_text
 from pytest_gemm.slicing import device_part
+
+_TOGETHER = re.compile(r"__shared__|__sync|__shfl|__ballot|__all|__any|__reduce|atomic|cooperative")
 
 
 @dataclass(frozen=True)
@@ -69,12 +73,50 @@ class Source:
         """The kernel's template parameters that are types."""
         return type_parameters(self.function, self.code)
 
-    @property
+    @cached_property
     def has_dynamic_shared_memory(self) -> bool:
-        texts = Code(self.device).texts
         return any(
-            text == "extern" and "__shared__" in texts[at : at + 3] for at, text in enumerate(texts)
+            text == "extern" and "__shared__" in self._texts[at : at + 3]
+            for at, text in enumerate(self._texts)
         )
+
+    @cached_property
+    def is_flat(self) -> bool:
+        """Whether blocks have one dimension: nothing reads ``threadIdx.y``."""
+        code = " ".join(self._texts)
+        return not re.search(r"\bthread(?:Idx|_index \( \)) \. y\b", code)
+
+    @cached_property
+    def is_free(self) -> bool:
+        """Whether one block does as well as another: threads neither share nor wait."""
+        return "blockDim" in self.words and not any(map(_TOGETHER.match, self.words))
+
+    @cached_property
+    def flags(self) -> frozenset[str]:
+        """The kernel's template parameters that are truth values."""
+        names = {parameter.name for parameter in self.function.template or ()}
+        pairs = pairwise(self.code.texts)
+        return frozenset(name for type_, name in pairs if type_ == "bool" and name in names)
+
+    @cached_property
+    def defaults(self) -> dict[str, int]:
+        """The numbers that the kernel's template parameters are by default."""
+        names = [parameter.name for parameter in self.function.template or ()]
+        texts = self.code.texts
+        return {
+            name: int(value)
+            for name, equals, value in zip(texts, texts[1:], texts[2:], strict=False)
+            if name in names and equals == "=" and value.isdecimal()
+        }
+
+    @cached_property
+    def has_layers(self) -> bool:
+        """Whether blocks are told apart by z, as those of a batch are."""
+        return "blockIdx . z" in " ".join(self._texts)
+
+    @cached_property
+    def _texts(self) -> list[str]:
+        return Code(self.device).texts
 
 
 def read_source(path: Path, entry: str = "") -> Source:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 from pytest_gemm.adopt.prober import Prober
@@ -16,44 +17,48 @@ LONG = 1024
 """More rows, or columns, than a block can have threads."""
 
 
-def grids(prober: Prober, reading: Reading, problem: Problem) -> Iterator[tuple[str, ...]]:
-    """Grids that may cover C, where what one block writes says so; the likeliest first."""
+def grids(
+    prober: Prober, reading: Reading, problem: Problem, *, strides: bool = False
+) -> Iterator[tuple[str, ...]]:
+    """Grids that may cover C, where what one block writes says so; the likeliest first.
+
+    ``strides`` says whether a block goes on by the size of the grid, so that any will do.
+    """
     one = prober.attempt(reading.with_grid("1"), problem).extent
     if one.is_empty or one.rows[0] or one.columns[0]:
         return
     if one.rows[1] >= problem.M and one.columns[1] >= problem.N:
-        yield from _of_longer(prober, reading, problem)
+        yield from _of_longer(prober, reading, problem, strides)
         return
     along_x = prober.attempt(reading.with_grid("2"), problem).extent
     along_y = prober.attempt(reading.with_grid("1", "2"), problem).extent
+    x, y = _step(one, along_x, problem), _step(one, along_y, problem)
+    sides = {
+        "across": _parts("N", one.columns[1]),
+        "down": _parts("M", one.rows[1]),
+    }
+    if x and y and x != y:
+        yield sides[x], sides[y]
+        return
     if one.run and along_x.run == min(2 * one.run, problem.M * problem.N):
         # Whole rows are a run as well: of another length where rows are longer.
         wider = Sizes(problem, reading.requires).moved({"N": 8})
         if prober.attempt(reading.with_grid("1"), wider).extent.run == one.run:
-            yield (f"cdiv(M * N, {one.run})",)
+            yield (_parts("M * N", one.run),)
             return
-    if one.is_block:
-        yield from _of_blocks(one, along_x, along_y, problem.M, problem.N)
-
-
-def _of_blocks(
-    one: Extent, along_x: Extent, along_y: Extent, M: int, N: int
-) -> Iterator[tuple[str, ...]]:
-    """Grids of rectangles, by where a second block along x and along y goes."""
-    rows, columns = one.rows[1], one.columns[1]
-    sides = {"across": f"cdiv(N, {columns})", "down": f"cdiv(M, {rows})"}
-    x, y = _step(one, along_x, M, N), _step(one, along_y, M, N)
-    if x and y and x != y:
-        yield sides[x], sides[y]
-    elif x:
-        if (x == "across" and rows >= M) or (x == "down" and columns >= N):
+    if x:
+        if (x == "across" and one.rows[1] >= problem.M) or (
+            x == "down" and one.columns[1] >= problem.N
+        ):
             yield (sides[x],)
         yield (f"{sides['across']} * {sides['down']}",)
     elif y:
         yield "1", sides[y]
 
 
-def _of_longer(prober: Prober, reading: Reading, problem: Problem) -> Iterator[tuple[str, ...]]:
+def _of_longer(
+    prober: Prober, reading: Reading, problem: Problem, strides: bool
+) -> Iterator[tuple[str, ...]]:
     """Grids for a block that writes all of C, which a longer C may tell apart."""
     side = min(filter(None, (problem.M, problem.N, problem.K)))
     if not reading.requires:
@@ -68,19 +73,26 @@ def _of_longer(prober: Prober, reading: Reading, problem: Problem) -> Iterator[t
             extent = prober.attempt(reading.with_grid("1"), longer).extent
             covered = extent.rows[1] if name == "M" else extent.columns[1]
             if extent.is_block and covered < side + LONG:
-                yield (f"cdiv({name}, {covered})",)
+                yield (_parts(name, covered),)
+    threads = prod(int(size) for size in reading.block if size.isdecimal())
+    if strides:
+        yield (_parts("M * N", threads),)
     yield ("1",)
 
 
-def _step(one: Extent, two: Extent, M: int, N: int) -> str:
+def _parts(size: str, part: int) -> str:
+    return f"cdiv({size}, {part})" if part > 1 else size
+
+
+def _step(one: Extent, two: Extent, problem: Problem) -> str:
     """Whether a second block goes ``across``, ``down``, or nowhere."""
     rows, columns = one.rows[1], one.columns[1]
-    if not two.is_block or two.rows[0] or two.columns[0]:
+    if not (one.is_block and two.is_block) or two.rows[0] or two.columns[0]:
         return ""
     if two.columns[1] > columns and two.rows[1] == rows:
-        return "across" if two.columns[1] == min(2 * columns, N) else ""
+        return "across" if two.columns[1] == min(2 * columns, problem.N) else ""
     if two.rows[1] > rows and two.columns[1] == columns:
-        return "down" if two.rows[1] == min(2 * rows, M) else ""
+        return "down" if two.rows[1] == min(2 * rows, problem.M) else ""
     return ""
 
 

@@ -41,6 +41,8 @@ PR_SET_PDEATHSIG = 1
 SEED = 0
 
 
+ENDED = "the kernel ended its process"
+
 _STRAYS = ("out-of-bounds", "array-index", "stray")
 
 
@@ -111,6 +113,17 @@ class Attempt:
     def is_slow(self) -> bool:
         """Whether it was ended because it did not end."""
         return any(seen.kind in ("timeout", "block-wait") for seen in self.seen)
+
+    @property
+    def diverges(self) -> bool:
+        """Whether threads waited at different barriers."""
+        return any(seen.kind == "barrier-divergence" for seen in self.seen)
+
+    @property
+    def is_misfit(self) -> bool:
+        """Whether the kernel's own arrays were missed, or all of its process went wrong."""
+        own = any(seen.kind in _STRAYS and not seen.argument for seen in self.seen)
+        return own or self.fault == ENDED
 
     @property
     def strays(self) -> int:

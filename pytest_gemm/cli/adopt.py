@@ -9,15 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_gemm.cli.commands import Commands
 from pytest_gemm.errors import ConfigError
 
 if TYPE_CHECKING:
     from pytest_gemm.adopt.adopting import Adoption
     from pytest_gemm.adopt.source import Source
-
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
-else:
-    Commands = object
 
 SECONDS = 30.0
 
