@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_gemm.cli.commands import Commands
 from pytest_gemm.errors import ConfigError, GemmError
 
 if TYPE_CHECKING:
@@ -18,10 +19,6 @@ if TYPE_CHECKING:
     from pytest_gemm.executor import Executor
     from pytest_gemm.margin import Calibration
     from pytest_gemm.options import Options
-
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
-else:
-    Commands = object
 
 PAIRS = 12
 LEAST_PAIRS = 5

@@ -8,14 +8,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_gemm.cli.commands import Commands
 from pytest_gemm.cli.project import baselines_folder
 
 if TYPE_CHECKING:
     from pytest_gemm.doctor import Finding
-
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
-else:
-    Commands = object
 
 FORMAT = 1
 

@@ -11,6 +11,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_gemm.cli.commands import Commands
 from pytest_gemm.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -19,10 +20,6 @@ if TYPE_CHECKING:
     from pytest_gemm.options import Options
     from pytest_gemm.studies.document import Study
     from pytest_gemm.studies.lab import Lab
-
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
-else:
-    Commands = object
 
 NAMES = ("ladder", "cpu-vs-gpu", "block-size")
 

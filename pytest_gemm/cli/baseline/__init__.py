@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_gemm.cli.baseline import diff, listing, pin, prune, show
-from pytest_gemm.cli.baseline.stored import Commands
+from pytest_gemm.cli.commands import Commands
 
 __all__ = ["ACTIONS", "add", "diff", "listing", "pin", "prune", "show"]
 

@@ -11,7 +11,6 @@ from typing import Any
 from pytest_gemm.baselines import BaselineStore, Session, differing
 from pytest_gemm.cli.baseline.show import comparable_facts, session_row
 from pytest_gemm.cli.baseline.stored import (
-    Commands,
     Stored,
     add_common,
     aligned,
@@ -20,6 +19,7 @@ from pytest_gemm.cli.baseline.stored import (
     open_store,
     report_unreadable,
 )
+from pytest_gemm.cli.commands import Commands
 from pytest_gemm.errors import ConfigError
 from pytest_gemm.report.text import percent
 from pytest_gemm.revision import Export, find_revision

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 
 from pytest_gemm.cli.baseline.stored import (
-    Commands,
     Stored,
     add_common,
     aligned,
@@ -14,6 +13,7 @@ from pytest_gemm.cli.baseline.stored import (
     open_store,
     report_unreadable,
 )
+from pytest_gemm.cli.commands import Commands
 
 _HEADINGS = ("benchmark", "sessions", "earlier", "newest", "anchor")
 

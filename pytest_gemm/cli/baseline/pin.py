@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 
 from pytest_gemm.baselines import BaselineStore, Session
 from pytest_gemm.cli.baseline.stored import (
-    Commands,
     Stored,
     add_common,
     all_stored,
@@ -17,6 +16,7 @@ from pytest_gemm.cli.baseline.stored import (
     open_store,
     report_unreadable,
 )
+from pytest_gemm.cli.commands import Commands
 from pytest_gemm.errors import ConfigError
 
 

@@ -8,7 +8,6 @@ from itertools import groupby
 
 from pytest_gemm.baselines import Session, differing, epoch
 from pytest_gemm.cli.baseline.stored import (
-    Commands,
     Stored,
     add_common,
     aligned,
@@ -17,6 +16,7 @@ from pytest_gemm.cli.baseline.stored import (
     open_store,
     report_unreadable,
 )
+from pytest_gemm.cli.commands import Commands
 from pytest_gemm.report.text import percent, seconds
 
 _CONDITIONS = (

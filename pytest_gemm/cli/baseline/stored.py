@@ -8,16 +8,11 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pytest_gemm.baselines import BaselineStore, Session
 from pytest_gemm.cli.project import baselines_folder
 from pytest_gemm.errors import BaselineError, ConfigError
-
-if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
-else:
-    Commands = object
 
 
 class Stored(NamedTuple):
