@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -26,6 +27,9 @@ from pytest_gemm.report.model import report_of
 from pytest_gemm.report.terminal import table
 from pytest_gemm.report.verdict import sentence
 from pytest_gemm.static.gate import remarks
+
+_PROBLEM = re.compile(r"-(?:\d+x)*\d+-[a-z]+\d+(?:\+[^\[\]]*)?$")
+"""The ``Problem.label`` at the end of a benchmark's name."""
 
 UPDATE = "pytest --gemm-bench --gemm-baseline=update"
 
@@ -205,7 +209,7 @@ def _hot(benchmark: str) -> str:
 
 
 def _kernel_of(benchmark: str) -> str:
-    return _hot(benchmark).rsplit("-", 2)[0]
+    return _PROBLEM.sub("", _hot(benchmark))
 
 
 def _for_github(document: Document, root: Path) -> list[str]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from pytest_gemm.closing import _kernel_of
 from pytest_gemm.problem import Problem
 
 PLAIN = Problem("gemm", 5, 7, 3)
@@ -77,3 +78,12 @@ def test_gaps_are_between_rows_or_matrices() -> None:
     assert replace(PLAIN, ldb=8).has_gaps
     assert not replace(PLAIN, transb="T", ldb=3).has_gaps
     assert replace(PLAIN, batch=3, strideC=36).has_gaps
+
+
+@pytest.mark.parametrize("kernel", ["tiled", "a-b", "k[BM:32+ROWS:1]"])
+@pytest.mark.parametrize(
+    "words", [{}, {"dtype": "bfloat16", "out_dtype": ""}, {"alpha": -1e-5, "transa": "T"}]
+)
+def test_a_kernel_is_found_in_the_name_of_its_benchmark(kernel: str, words: dict) -> None:
+    for name in (f"{kernel}-{replace(PLAIN, **words).label}", f"{kernel}-5x7-float32"):
+        assert _kernel_of(name) == _kernel_of(f"{name}-cold") == kernel
