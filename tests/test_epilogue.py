@@ -32,6 +32,9 @@ def columns(A, B):
 def takes_x(A, X):
     return A
 
+def sigmoid(A, B):
+    return 1 / (1 + np.exp(-1e6 * (A @ B)))
+
 def flat(A, B):
     return (A @ B).ravel()
 
@@ -104,13 +107,18 @@ def test_it_is_given_float64_and_numbers(refs: Path) -> None:
     ("name", "text"),
     [
         ("flat", r"refs.py:flat returned float64 of shape \(1295,\): C is an array of 37 x 35"),
-        ("fails", r"refs.py:21: fails raised ZeroDivisionError: division by zero"),
+        ("fails", r"refs.py:24: fails raised ZeroDivisionError: division by zero"),
     ],
 )
 def test_its_own_mistakes_have_their_line(refs: Path, name: str, text: str) -> None:
     problem = problem_of(refs, name)
     with pytest.raises(ConfigError, match=text):
         reference(problem, operands(problem))
+
+
+def test_it_may_overflow_on_the_way(refs: Path) -> None:
+    problem = problem_of(refs, "sigmoid")
+    assert set(np.unique(reference(problem, operands(problem, 0, "integers")))) <= {0, 0.5, 1}
 
 
 def in_float32(problem: Problem, data: Operands) -> np.ndarray:
