@@ -174,7 +174,7 @@ def test_a_project_has_the_shipped_kernels_and_takes_changes_back(
     shipped = {path.name: path.read_text() for path in (ROOT / "kernels").glob("*.cu")}
 
     def written() -> dict[str, str]:
-        return {path.name: path.read_text() for path in (project.root / "kernels").iterdir()}
+        return {path.name: path.read_text() for path in (project.root / "kernels").glob("*.cu")}
 
     assert written() == shipped
     project.write(lambda name, text: f"{text}// {name}\n")
