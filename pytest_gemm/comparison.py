@@ -106,8 +106,8 @@ def exact_bounds(problem: Problem, operands: Operands, expected: Float64) -> Flo
     """The errors that C may have although every sum of whole numbers is exact.
 
     None with whole alpha and beta. Else the sums are multiplied and added to, which rounds: at most
-    ``gamma_4 (|alpha A B| + |beta C|)``. With a reference they are the sums' in
-    ``_epilogue_bounds``. Both are rounded to C's type.
+    ``gamma_4 (|alpha A B| + |beta C|)``. With a reference they are ``_epilogue_errors``. Both are
+    rounded to C's type.
     """
     whole = problem.alpha == int(problem.alpha) and problem.beta == int(problem.beta)
     if problem.op == "add" or (whole and not problem.reference):
@@ -117,7 +117,7 @@ def exact_bounds(problem: Problem, operands: Operands, expected: Float64) -> Flo
     if problem.reference:
         return _epilogue_errors(problem, np.abs(expected), product + C)
     size = abs(problem.alpha) * product + abs(problem.beta) * C
-    errors = gamma(_EPILOGUE, problem.acc_dtype) * size
+    errors = gamma(4, problem.acc_dtype) * size
     return errors + _storing_errors(problem, size + errors)
 
 
@@ -236,16 +236,13 @@ def _epilogue(problem: Problem, operands: Operands) -> tuple[Float64, Float64]:
     return expected, moved + _epilogue_errors(problem, np.abs(expected) + moved, product + C)
 
 
-_EPILOGUE = 4
-
-
 def _epilogue_errors(problem: Problem, result: Float64, inputs: Float64) -> Float64:
     """The errors of an epilogue's own arithmetic: an assumption, as nothing is known of it.
 
     It may round 16 times what it returns, and 4 times numbers as large as what it is given:
     ``gamma_16 |result| + gamma_4 (|A B| + |C|)``.
     """
-    own = gamma(16, problem.acc_dtype) * result + gamma(_EPILOGUE, problem.acc_dtype) * inputs
+    own = gamma(16, problem.acc_dtype) * result + gamma(4, problem.acc_dtype) * inputs
     return own + _storing_errors(problem, result + own)
 
 
