@@ -108,3 +108,43 @@ def document(*records: Record, **fields: Any) -> Document:
         "partial": False, "missing": (), "records": records, "history": history,
     }  # fmt: skip
     return Document(**plain | fields)
+
+
+GPU = {"kind": "cuda", "name": "gpu-1", "description": "a made-up GPU"}
+
+CHAIN = {
+    "naive": ("", ""),
+    "tiled": ("naive", "tiles in shared memory"),
+    "tiled32": ("tiled", "larger tiles"),
+    "blocked": ("tiled32", "a block per thread"),
+}
+
+
+def everything(*more: Record) -> Document:
+    """A run on a GPU with a chain, a sweep, ceilings, a regression, a gain and a wrong result."""
+    records = [*more]
+    for i, (name, (parent, change)) in enumerate(CHAIN.items()):
+        for size in (256, 512, 1024, 2048):
+            median = 2 * size**3 / (1e12 * (i + 1) * min(1.0, size / 1024))
+            fields: dict[str, Any] = {
+                "size": size, "median": median, "derived_from": parent, "change": change,
+                "counters": {"percent_of_cublas": 100 * 2 * size**3 / median / 2e13},
+            }  # fmt: skip
+            if (name, size) == ("tiled32", 1024):
+                del fields["change"]
+                records.append(slower(name, 0.06, **fields))
+            elif (name, size) == ("blocked", 2048):
+                records.append(record(name, verdict=Verdict("faster", change=-0.08), **fields))
+            else:
+                records.append(same(name, **fields))
+    for size in (1024, 4096):
+        median = 12 * size**2 / 2e12
+        copied = {"percent_of_copy": 80.0}
+        records.append(same("add", median, size=size, op="add", counters=copied))
+    for side in (4, 8, 16, 32):
+        swept = {"params": (("SIDE", side),), "swept": ("SIDE",)}
+        records.append(same("block_size", 1e-3 / side, size=512, **swept))
+    wrong = "odd on 64x64x64: C[0, 3] is 7, not 8\n  column 3 differs"
+    records.append(record("odd", 64, None, outcome="failed", message=wrong))
+    on_gpu = [replace(r, result=replace(r.result, device=GPU)) for r in records]
+    return document(*on_gpu, missing=("vanished: old is stored, but is no case",))

@@ -22,7 +22,7 @@ def test_verdicts_come_first() -> None:
     text = told(same(), slower(), record("wrong", outcome="failed", message="wrong on 256: C"))
     heading, _, summary, *rest = text.splitlines()
     assert heading == "## ❌ pytest-gemm on a scripted CPU, 2 cores"
-    assert summary == "2 failed (1 failed, 1 slower); 1 passed (1 same)."
+    assert summary == "2 failed (1 error, 1 slower); 1 passed (1 same)."
     assert rest[1] == "### Failed"
     row = next(line for line in rest if line.startswith("| `tiled`"))
     assert row == (
@@ -109,7 +109,7 @@ def test_hostile_text_cannot_leave_its_annotation() -> None:
     command, properties, message = re.fullmatch(r"::(\w+) (.*?)::(.*)", line).groups()  # type: ignore[union-attr]
     assert command == "error"
     assert message == "100 %25%0D%0A::set-output::%0A"
-    assert "title=a%3Ab%2Cc%25%0D%0A%3A%3Aerror%3A%3Ax on 256x256x256%3A failed" in properties
+    assert "title=a%3Ab%2Cc%25%0D%0A%3A%3Aerror%3A%3Ax on 256x256x256%3A error" in properties
     assert [part.partition("=")[0] for part in properties.split(",")] == ["file", "line", "title"]
 
 

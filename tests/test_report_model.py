@@ -113,14 +113,14 @@ def test_the_worst_come_first() -> None:
     assert [line.kernel for line in report.lines] == ["wrong", "much", "little", "faster", "same"]
     assert [line.kernel for line in report.failing] == ["wrong", "much", "little"]
     assert [line.kernel for line in report.notable] == ["faster"]
-    assert report.counts == {"failed": 1, "slower": 2, "faster": 1, "same": 1}
-    assert report.summary == "3 failed (1 failed, 2 slower); 2 passed (1 faster, 1 same)"
+    assert report.counts == {"error": 1, "slower": 2, "faster": 1, "same": 1}
+    assert report.summary == "3 failed (1 error, 2 slower); 2 passed (1 faster, 1 same)"
 
 
 def test_states() -> None:
     assert state_of(same()) == "same"
     assert state_of(slower()) == "slower"
-    assert state_of(record(outcome="failed", message="wrong")) == "failed"
+    assert state_of(record(outcome="failed", message="wrong")) == "error"
     assert state_of(record(outcome="skipped", message="needs K >= 4")) == "skipped"
     assert state_of(record(median=None)) == "ok"
     withheld = record(verdict=Verdict("withheld", notes=("a load of 3",)))
@@ -128,10 +128,10 @@ def test_states() -> None:
     strictly = replace(withheld, outcome="failed", message="withheld")
     assert state_of(strictly) == "withheld"
     # Its time is as it was, but a limit is broken, or what must not change did.
-    assert state_of(replace(same(), outcome="failed", message="changed")) == "failed"
+    assert state_of(replace(same(), outcome="failed", message="changed")) == "error"
     broken = LimitCheck(broken=("5 us is above max_us = 4",))
-    assert state_of(replace(slower(), limits=broken)) == "failed"
-    assert {"slower", "drifted", "failed", "worse"} <= set(STATES)
+    assert state_of(replace(slower(), limits=broken)) == "error"
+    assert {"slower", "drifted", "error", "worse"} <= set(STATES)
 
 
 def test_a_line_says_what_was_measured_and_how_it_was_decided() -> None:

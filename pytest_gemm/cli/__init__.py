@@ -12,12 +12,22 @@ import os
 import sys
 from collections.abc import Sequence
 
-from pytest_gemm.cli import adopt, baseline, calibrate, doctor, init, study
+from pytest_gemm.cli import adopt, baseline, calibrate, doctor, init, report, study
 from pytest_gemm.errors import ConfigError, DeviceBusyError, GemmError
 
-__all__ = ["COMMANDS", "adopt", "baseline", "calibrate", "doctor", "init", "main", "study"]
+__all__ = [
+    "COMMANDS",
+    "adopt",
+    "baseline",
+    "calibrate",
+    "doctor",
+    "init",
+    "main",
+    "report",
+    "study",
+]
 
-COMMANDS = (adopt, baseline, calibrate, doctor, init, study)
+COMMANDS = (adopt, baseline, calibrate, doctor, init, report, study)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

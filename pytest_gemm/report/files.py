@@ -22,9 +22,14 @@ def write_report(document: Document, path: Path) -> None:
 def rendered(document: Document, suffix: str) -> str:
     """A report as text.
 
-    Markdown is made from the JSON, so that it is the same when made from its file.
+    Markdown and HTML are made from the JSON, so that they are the same when made from its file.
     """
     text = document.to_json()
     if suffix == ".json":
         return text
-    return markdown(report_of(parsed(text)))
+    report = report_of(parsed(text))
+    if suffix == ".md":
+        return markdown(report)
+    from pytest_gemm.report.page import page
+
+    return page(report)

@@ -55,7 +55,7 @@ def _looked_at(title: str, lines: Sequence[Line]) -> Iterator[str]:
     if timed:
         yield from _cut(table(_HEADING, map(_row, timed[:LOOKED_AT])), len(timed), LOOKED_AT)
     # A change stands in the table; whatever else is wrong takes words.
-    told = [line for line in lines if line.change is None or line.state == "failed"]
+    told = [line for line in lines if line.change is None or line.state == "error"]
     if told:
         yield from _cut((f"- {code(_short(x.headline))}" for x in told[:LOOKED_AT]), len(told))
         yield ""

@@ -17,13 +17,13 @@ from pytest_gemm.report.verdict import grounds, sentence
 from pytest_gemm.traffic import loads_on
 
 STATES = (
-    *("failed", "slower", "drifted", "worse"),
+    *("error", "slower", "drifted", "worse"),
     *("withheld", "inconclusive", "changed", "faster", "new", "stored"),
     *("ungated", "same", "ok", "skipped"),
 )
-"""What is said of a case, the most urgent first. ``failed``: wrong, or for no reason of time."""
+"""What is said of a case, the most urgent first. ``error``: it failed for no reason of time."""
 
-FAILING = frozenset({"failed", "slower", "drifted", "worse"})
+FAILING = frozenset({"error", "slower", "drifted", "worse"})
 NOTABLE = frozenset({"withheld", "inconclusive", "changed", "faster"})
 """States that call for a look though nothing failed."""
 
@@ -101,8 +101,7 @@ class Report:
     @property
     def counts(self) -> dict[str, int]:
         """How many lines are in each state, the most urgent first."""
-        found = Counter(line.state for line in self.lines)
-        return {state: found[state] for state in STATES if found[state]}
+        return _counts(self.lines)
 
     @property
     def failing(self) -> tuple[Line, ...]:
@@ -116,16 +115,16 @@ class Report:
 
     @property
     def summary(self) -> str:
-        """``2 failed (1 failed, 1 slower); 12 passed (11 same, 1 faster)``."""
-        return "; ".join(
-            f"{sum(own.values())} {word} ({_counted(own)})"
-            for word, own in (("failed", self._of(fails=True)), ("passed", self._of(fails=False)))
+        """``2 failed (1 error, 1 slower); 12 passed (11 same, 1 faster); 1 skipped``."""
+        failed, passed = ([x for x in self.lines if x.fails == fails] for fails in (True, False))
+        ran = [line for line in passed if line.state != "skipped"]
+        skipped = len(passed) - len(ran)
+        parts = [
+            f"{len(own)} {word} ({_counted(own)})"
+            for word, own in (("failed", failed), ("passed", ran))
             if own
-        )
-
-    def _of(self, *, fails: bool) -> dict[str, int]:
-        found = Counter(line.state for line in self.lines if line.fails == fails)
-        return {state: found[state] for state in STATES if found[state]}
+        ]
+        return "; ".join([*parts, *([f"{skipped} skipped"] if skipped else [])])
 
 
 def report_of(document: Document) -> Report:
@@ -157,7 +156,7 @@ def state_of(record: Record) -> str:
         # What failed for its result or its limits may have the best of times.
         strict = {"new", "withheld", "inconclusive"} & {record.gate}
         broken = record.limits.broken or not record.gate
-        return record.gate if not broken and (record.gate in FAILING or strict) else "failed"
+        return record.gate if not broken and (record.gate in FAILING or strict) else "error"
     return record.gate if record.gate in STATES else "ok"
 
 
@@ -229,9 +228,9 @@ def _facts(record: Record) -> Iterator[tuple[str, str]]:
     if limits := record.limits.summary:
         yield "limits", limits
     if estimate := result.estimate:
-        between = f"{seconds(estimate.low)} to {seconds(estimate.high)}"
-        yield "time", f"{seconds(estimate.median)} (the median: {between})"
-        yield "samples", f"{estimate.n} of {result.launches} launches"
+        half = percent((estimate.high - estimate.low) / 2 / estimate.median, signed=False)
+        yield "time", f"{seconds(estimate.median)} +- {half} (the median)"
+        yield "samples", f"{estimate.n}, each of {result.launches} launches"
     if result.digest:
         yield "bits of C", result.digest
     if kernel.path:
@@ -304,8 +303,13 @@ def _urgency(line: Line) -> tuple[object, ...]:
     )
 
 
-def _counted(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {state}" for state, count in counts.items())
+def _counts(lines: Sequence[Line]) -> dict[str, int]:
+    found = Counter(line.state for line in lines)
+    return {state: found[state] for state in STATES if found[state]}
+
+
+def _counted(lines: Sequence[Line]) -> str:
+    return ", ".join(f"{count} {state}" for state, count in _counts(lines).items())
 
 
 def _pairs(values: Mapping[str, Any]) -> str:

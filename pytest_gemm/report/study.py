@@ -1,0 +1,250 @@
+"""The figures of ``pytest-gemm study``, made from its JSON (``studies.document``)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pytest_gemm.report.marks import (
+    INK,
+    Axis,
+    Figure,
+    Spec,
+    decades,
+    layered,
+    line,
+    points,
+    series,
+    tooltip,
+    whisker,
+)
+from pytest_gemm.report.text import rate, seconds
+
+Study = Mapping[str, Any]
+Measured = Mapping[str, Any]
+
+GIGA = 1e9
+
+CURVE = 80
+"""Points of a fitted curve."""
+
+WAYS = {
+    "": "kernel alone",
+    "pageable_total_s": "with transfers, pageable",
+    "pinned_total_s": "with transfers, pinned",
+}
+"""What counts as the device's time, by the counter that has it."""
+
+SIDES = {"c": "plain C", "numpy": "NumPy"}
+
+
+def study_figures(studies: Iterable[Study]) -> list[Figure]:
+    """Every figure of some studies; of a study that is not known, none."""
+    drawn = {"ladder": _ladder, "cpu-vs-gpu": _crossovers, "block-size": _block_sizes}
+    return [
+        figure
+        for index, study in enumerate(studies)
+        if study["name"] in drawn
+        for figure in drawn[study["name"]](study, f"study-{index}")
+    ]
+
+
+def _ladder(study: Study, id: str) -> Iterator[Figure]:
+    steps = [step for step in study["findings"]["steps"] if step["speedup"] is not None]
+    if not steps:
+        return
+    rows = [
+        {
+            "step": f"{step['derived_from']} to {step['kernel']}",
+            "N": step["N"],
+            "speedup": step["speedup"],
+            "low": step["speedup"] - (step["error"] or 0.0),
+            "high": step["speedup"] + (step["error"] or 0.0),
+            "text": f"{step['speedup']:.2f}x",
+        }
+        for step in sorted(steps, key=lambda step: step["N"])
+    ]
+    rungs = [rung["kernel"] for rung in study["findings"]["rungs"]]
+    names = [row["step"] for row in rows]
+    order = sorted(dict.fromkeys(names), key=lambda name: rungs.index(name.split(" to ")[-1]))
+    sizes = sorted({row["N"] for row in rows})
+    encoding = {
+        "x": Axis("N", "N", 2, options={"values": sizes, "labelOverlap": True}).to_dict(),
+        "y": Axis("speedup", "speed-up of the step", zero=True).to_dict(),
+        **series("step", order),
+    }
+    marks = points(tooltip(step="step", N="N", text="speed-up"))
+    yield Figure(
+        id=f"{id}-ladder",
+        title="Study of a ladder: what each step brought",
+        text=f"Times faster than the kernel before, over N; {_where(study)}.",
+        spec=layered(encoding, line("N"), whisker(encoding["y"], "low", "high"), marks, _one()),
+        rows=tuple(rows),
+        choice="step",
+        series=tuple(order),
+        notes=tuple(
+            f"{rung['kernel']}: {rung['change']}; loads {rung['loads'] or 'not counted'}"
+            for rung in study["findings"]["rungs"]
+            if rung["change"]
+        ),
+    )
+
+
+def _one() -> Spec:
+    """Where a step neither gains nor loses."""
+    return {
+        "data": {"values": [{"speedup": 1}]},
+        "mark": {"type": "rule", "stroke": INK, "strokeDash": [4, 4], "aria": False},
+        "encoding": {"x": None, "color": None, "shape": None},
+    }
+
+
+def _block_sizes(study: Study, id: str) -> Iterator[Figure]:
+    by_kernel: dict[str, list[Measured]] = {}
+    for m in study["measured"]:
+        if m["estimate"] is not None:
+            by_kernel.setdefault(m["name"], []).append(m)
+    for index, (name, measured) in enumerate(by_kernel.items()):
+        fits = study["findings"].get(name, {})
+        rows = [_side(m) for m in sorted(measured, key=lambda m: m["block"][0])]
+        sides = [row["side"] for row in rows]
+        about = f"{name} on {measured[0]['problem']}, {_where(study)}"
+        for what, field, unit, fit in (
+            ("rate", "rate", "GFLOP/s", "logarithmic"),
+            ("time", "time", "time in ms", "exponential"),
+        ):
+            found = fits.get(what)
+            curve = _fitted(found, sides, field) if found and not found["reason"] else []
+            encoding = {
+                "x": Axis("side", "side of the block").to_dict(),
+                "y": Axis(field, unit, zero=True).to_dict(),
+            }
+            marks = points(tooltip(kernel="kernel", side="side", rate_text="rate",
+                                   time_text="time"))  # fmt: skip
+            marks["mark"]["color"] = "var(--series-1)"
+            bars = whisker(encoding["y"], f"{field}_low", f"{field}_high")
+            bars["mark"]["stroke"] = "var(--series-1)"
+            fitted: Spec = {
+                "data": {"values": curve},
+                "mark": {"type": "line", "stroke": "var(--series-8)", "strokeWidth": 2,
+                         "aria": False},
+            }  # fmt: skip
+            yield Figure(
+                id=f"{id}-block-{index}-{what}",
+                title=f"Study of block sizes: {what} of {name}",
+                text=f"{about}; the line is the {fit} fit." if curve else f"{about}.",
+                spec=layered(encoding, *([fitted] if curve else []), bars, marks),
+                rows=tuple(rows),
+                notes=tuple(_goodness(fit, found)),
+            )
+
+
+def _side(m: Measured) -> dict[str, Any]:
+    e = m["estimate"]
+    return {
+        "kernel": m["kernel"],
+        "side": m["block"][0],
+        "rate": m["flops"] / e["median"] / GIGA,
+        "rate_low": m["flops"] / e["high"] / GIGA,
+        "rate_high": m["flops"] / e["low"] / GIGA,
+        "time": e["median"] * 1e3,
+        "time_low": e["low"] * 1e3,
+        "time_high": e["high"] * 1e3,
+        "rate_text": rate(m["flops"] / e["median"], "FLOP/s"),
+        "time_text": seconds(e["median"]),
+    }
+
+
+def _fitted(fit: Mapping[str, Any], sides: Sequence[int], field: str) -> list[dict[str, float]]:
+    """Points of ``floor + height exp(-rate s)`` (ms), or ``offset + slope ln(s)`` (GFLOP/s)."""
+    c = fit["coefficients"]
+    low, high = min(sides), max(sides)
+    xs = [low + (high - low) * i / (CURVE - 1) for i in range(CURVE)]
+    if field == "time":
+        ys = [1e3 * (c["floor"] + c["height"] * math.exp(-c["rate"] * x)) for x in xs]
+    else:
+        ys = [(c["offset"] + c["slope"] * math.log(x)) / GIGA for x in xs]
+    return [{"side": x, field: y} for x, y in zip(xs, ys, strict=True)]
+
+
+def _goodness(model: str, fit: Mapping[str, Any] | None) -> Iterator[str]:
+    if fit is None:
+        return
+    if fit["reason"]:
+        yield f"No {model} fit: {fit['reason']}."
+        return
+    residual = f"{100 * fit['residual']:.2g} %"
+    yield f"The {model} fit: R^2 = {fit['r_squared']:.4f}, rms residual {residual}."
+
+
+def _crossovers(study: Study, id: str) -> Iterator[Figure]:
+    """Times over N of each operation: C, NumPy and the device, and where the device pays."""
+    for op, title in (("gemm", "multiplication"), ("add", "addition")):
+        own = [m for m in study["measured"] if m["op"] == op and m["estimate"] is not None]
+        rows = sorted((row for m in own for row in _times(m)), key=lambda row: row["N"])
+        if not rows:
+            continue
+        names = list(dict.fromkeys(row["curve"] for row in rows))
+        found = [x for x in study["findings"]["crossovers"] if x["op"] == op]
+        sizes = [row["N"] for row in rows]
+        shown = [row["time"] for row in rows]
+        encoding = {
+            "x": Axis("N", "N", 10, options=decades(sizes)).to_dict(),
+            "y": Axis("time", "time in ms", 10, options=decades(shown)).to_dict(),
+            **series("curve", names),
+        }
+        marks = points(tooltip(curve="curve", N="N", text="time"))
+        crossed = [x for x in found if x["kind"] == "found"]
+        yield Figure(
+            id=f"{id}-crossover-{op}",
+            title=f"Study of CPU and device: {title}",
+            text=f"Time over N, {_where(study)}; upright lines are crossovers.",
+            spec=layered(encoding, *_crossings(crossed), line("N"), marks),
+            rows=tuple(rows),
+            choice="curve",
+            series=tuple(names),
+            notes=tuple(
+                f"{_who(x)} faster than {SIDES[x['baseline']]}: {x['text']}" for x in found
+            ),
+        )
+
+
+def _crossings(found: Sequence[Mapping[str, Any]]) -> Iterator[Spec]:
+    """The crossovers, with their intervals where both ends were measured."""
+    alone: Spec = {"y": None, "color": None, "shape": None}
+    bounded = [x for x in found if x["low"] is not None and x["high"] is not None]
+    for rows, mark, encoding in (
+        (
+            [{"low": x["low"], "high": x["high"]} for x in bounded],
+            {"type": "rect", "fill": INK, "opacity": 0.12, "aria": False},
+            {"x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"}},
+        ),
+        (
+            [{"at": x["size"]} for x in found],
+            {"type": "rule", "stroke": INK, "strokeDash": [4, 4], "aria": False},
+            {"x": {"field": "at", "type": "quantitative"}},
+        ),
+    ):
+        if rows:
+            encoding["x"]["title"] = "N"
+            yield {"data": {"values": rows}, "mark": mark, "encoding": {**alone, **encoding}}
+
+
+def _times(m: Measured) -> Iterator[dict[str, Any]]:
+    for counter, way in WAYS.items():
+        time = m["counters"].get(counter) if counter else m["estimate"]["median"]
+        if time:
+            name = SIDES.get(m["side"], f"{m['kernel']}, {way}")
+            yield {"curve": name, "N": m["N"], "time": time * 1e3, "text": seconds(time)}
+
+
+def _who(found: Mapping[str, Any]) -> str:
+    ways = {"alone": "kernel alone", "launch": "one launch between events"}
+    way = ways.get(found["way"], f"with transfers, {found['way']}")
+    return f"{found['kernel']} ({way})"
+
+
+def _where(study: Study) -> str:
+    """The machine, and the day."""
+    return f"{study['device']['description']}, {study['date'][:10]}"
