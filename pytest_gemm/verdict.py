@@ -11,9 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from operator import attrgetter
 from typing import Any, Literal
 
 from pytest_gemm.baselines import Series, Session, differing, epoch
+from pytest_gemm.baselines.records import EPOCH_KEYS
 from pytest_gemm.duet import Finding
 from pytest_gemm.margin import Expected, checked_margin, expected, margin_of
 from pytest_gemm.screen import ALPHA, NOISY, Screen, screen
@@ -31,6 +33,9 @@ FULL_BASELINE = 3
 
 FAILS = frozenset({"slower", "drifted"})
 FAILS_STRICTLY = frozenset({"new", "withheld", "inconclusive"})
+
+_AS_CONDITIONS = attrgetter("device", "benchmark", "seed", "recipe", "settings")
+"""What ``Session.conditions`` is made of."""
 
 DRIFTS = frozenset({"same", "inconclusive"})
 """Outcomes that drift against the anchor replaces."""
@@ -140,7 +145,8 @@ def judge(
     elif duets and verdict.change is not None:
         # The screen flags whatever is worth finding: noise costs duets, not sight.
         verdict = replace(verdict, smallest_slowdown=(1 + margin) * (1 + usual.gap) - 1)
-    return replace(verdict, notes=(*verdict.notes, *_outcome_notes(verdict, usual)))
+    notes = _outcome_notes(verdict, usual)
+    return replace(verdict, notes=(*verdict.notes, *notes)) if notes else verdict
 
 
 def held_against_anchor(
@@ -267,7 +273,13 @@ def comparable(now: Session, reference: Series) -> Comparable:
     kernel under that compiler.
     """
     conditions, toolchain = now.conditions, epoch(now.environment)
-    alike = [s for s in reference.sessions if not differing(s.conditions, conditions)]
+    # Nearly all are equal: that is seen without building what names the differences.
+    same = _AS_CONDITIONS(now)
+    alike = [
+        s
+        for s in reference.sessions
+        if _AS_CONDITIONS(s) == same or not differing(s.conditions, conditions)
+    ]
     if not alike:
         why = _differences(reference.newest.conditions, now.conditions)
         return Comparable((), "withheld", (f"it was stored under other conditions: {why}",))
@@ -275,7 +287,13 @@ def comparable(now: Session, reference: Series) -> Comparable:
     if len(alike) < len(reference.sessions):
         count = len(reference.sessions) - len(alike)
         notes.append(f"{count} stored under other conditions are left out")
-    current = [s for s in alike if not differing(epoch(s.environment), toolchain)]
+    tools = [*map(now.environment.get, EPOCH_KEYS)]
+    current = [
+        s
+        for s in alike
+        if [*map(s.environment.get, EPOCH_KEYS)] == tools
+        or not differing(epoch(s.environment), toolchain)
+    ]
     if not current:
         newest = alike[-1]
         why = _differences(epoch(newest.environment), toolchain)
