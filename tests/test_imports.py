@@ -28,7 +28,8 @@ ORDER = [
     *("workers.serve", "workers.worker", "workers.pool", "workers"),
     *("executor", "exact", "revival", "against", "judging"),
     *("record", "static.gate", "limiting", "collection", "calibrating"),
-    *("studies.tables", "report", "session", "closing", "studies", "doctor", "adopt", "cli"),
+    *("studies.tables", "report", "session", "closing", "studies", "doctor"),
+    *("profile", "adopt", "cli"),
     *("publish", "recorder", "shared", "fixture", "plugin"),
 ]
 """A module imports only from those named before it, or from its own package."""

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from pytest_gemm.cli import adopt, baseline, calibrate, doctor, init, report, study
+from pytest_gemm.cli import adopt, baseline, calibrate, doctor, init, profile, report, study
 from pytest_gemm.errors import ConfigError, DeviceBusyError, GemmError
 
 __all__ = [
@@ -23,11 +23,12 @@ __all__ = [
     "doctor",
     "init",
     "main",
+    "profile",
     "report",
     "study",
 ]
 
-COMMANDS = (adopt, baseline, calibrate, doctor, init, report, study)
+COMMANDS = (adopt, baseline, calibrate, doctor, init, profile, report, study)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -11,12 +11,12 @@ from pytest_gemm.doctor.machine import Machine
 
 SECONDS = 180
 PARAMETERS = "/proc/driver/nvidia/params"
-_PLACES = ("/usr/local/cuda*/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")
+_PLACES = ("/usr/local/cuda*/bin/", "/opt/nvidia/nsight-compute/*/")
 _ADMINISTRATOR = 1 << 21
 """CAP_SYS_ADMIN among the capabilities of a process."""
 
 _COMPLAINT = re.compile("==(ERROR|WARNING)== *")
-_DENIED = "ERR_NVGPUCTRPERM"
+DENIED = "ERR_NVGPUCTRPERM"
 _LIFT = (
     "echo 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' | sudo tee "
     "/etc/modprobe.d/nvidia-profiling.conf, and reboot"
@@ -25,9 +25,7 @@ _LIFT = (
 
 def ncu(machine: Machine, *, can_launch: bool, container: str) -> Finding:
     """Profile a kernel that does nothing, where one can be launched; else read the settings."""
-    program = machine.find("ncu") or next(
-        (place for pattern in _PLACES for place in reversed(machine.paths(pattern))), ""
-    )
+    program = find(machine, "ncu")
     if not program:
         return ok("ncu", "not here; only profiling needs it")
     refused = is_restricted(machine) and not is_administrator(machine)
@@ -43,19 +41,26 @@ def ncu(machine: Machine, *, can_launch: bool, container: str) -> Finding:
         lines = [line.strip() for line in answer.output.splitlines()]
         if any("sm__cycles_elapsed.max" in line for line in lines):
             return ok("ncu", f"{program}, may read the counters")
-        refused = _DENIED in answer.output
+        refused = DENIED in answer.output
         said = next((line for line in lines if _COMPLAINT.match(line)), answer.first_line)
     if refused:
-        root = (
-            "start the container with --cap-add=SYS_ADMIN" if container else f"sudo {program} ..."
-        )
-        return advice(
-            "ncu", f"{program} may not read the counters ({_DENIED})", f"{root}, or: {_LIFT}"
-        )
+        return denied(program, container)
     if can_launch:
         shown = _COMPLAINT.sub("", said) or "no counter was printed"
         return advice("ncu", f"{program} does not work here: {shown}", f"{program} --version")
     return ok("ncu", f"{program}; not tried, since no kernel can be launched")
+
+
+def find(machine: Machine, name: str) -> str:
+    """Where a program of CUDA's toolkit is, also where it is not on the path; or an empty text."""
+    places = (place for pattern in _PLACES for place in reversed(machine.paths(pattern + name)))
+    return machine.find(name) or next(places, "")
+
+
+def denied(program: str, container: str) -> Finding:
+    """``ncu`` is there and may not read the counters; ``container``: its kind, if in one."""
+    root = "start the container with --cap-add=SYS_ADMIN" if container else f"sudo {program} ..."
+    return advice("ncu", f"{program} may not read the counters ({DENIED})", f"{root}, or: {_LIFT}")
 
 
 def is_restricted(machine: Machine) -> bool:

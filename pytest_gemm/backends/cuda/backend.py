@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -153,6 +154,18 @@ class CudaBackend(Backend):
         """Whether hot launches of it are replayed from a graph, not queued one by one."""
         assert isinstance(executable, CudaExecutable | PythonExecutable)
         return self._timer.is_captured(executable)
+
+    @contextmanager
+    def profiled(self) -> Iterator[None]:
+        """What is launched within is for a profiler that waits for the program's word."""
+        with self._queue.guarded():
+            self._api.runtime.deviceSynchronize()
+            self._api.runtime.profilerStart()
+            try:
+                yield
+                self._api.runtime.deviceSynchronize()
+            finally:
+                self._api.runtime.profilerStop()
 
     @cached_property
     def _api(self) -> Api:
