@@ -616,7 +616,7 @@ def test_a_kernel_that_ends_its_process_harms_no_other_attempt() -> None:
 def test_an_endless_kernel_is_ended() -> None:
     text = GUARDED.replace("++k", "k += K > 19 ? 0 : 1")
     with prober(text) as process:
-        assert process.attempt(NATURAL, Problem("gemm", 37, 29, 20)).is_slow
+        assert process.attempt(NATURAL.with_grid("1"), Problem("gemm", 37, 29, 20)).is_slow
         assert process.attempt(NATURAL, SMALL).is_exact
 
 

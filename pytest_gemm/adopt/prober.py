@@ -18,7 +18,7 @@ from pytest_gemm.adopt.trial import ENDED, Attempt
 from pytest_gemm.errors import BackendError
 from pytest_gemm.problem import Problem
 
-BLOCK_TIMEOUT, LAUNCH_TIMEOUT = 0.5, 5.0
+BLOCK_TIMEOUT, LAUNCH_TIMEOUT = 0.5, 3.0
 """Most seconds of a launch of one or two blocks, which takes milliseconds where it ends, and of
 any other."""
 

@@ -35,11 +35,16 @@ def restrictions(prober: Prober, reading: Reading, problem: Problem) -> list[Res
     if _is_exact(prober, reading, odd):
         return []
     found = {group: _multiple(prober, reading, sizes, group) for group in sizes.groups}
-    together = sizes.moved({group[0]: multiple for group, (multiple, _) in found.items()})
-    if not _is_exact(prober, reading, together):
+    fault = f"on {odd.id}, {first_fault(prober.attempt(reading, odd))}"
+    for least in (2, 1):
+        together = sizes.moved({group[0]: multiple for group, (multiple, _) in found.items()})
+        if _is_exact(prober, reading, together):
+            break
         # They depend on each other: whole tiles are what is known to be right.
-        fault = f"on {odd.id}, {first_fault(prober.attempt(reading, odd))}"
-        found = {group: (sizes.side, why or fault) for group, (_, why) in found.items()}
+        found = {
+            group: (sizes.side, why or fault) if multiple >= least else (multiple, why)
+            for group, (multiple, why) in found.items()
+        }
     return [
         Restriction(group, multiple, why)
         for group, (multiple, why) in found.items()

@@ -29,28 +29,38 @@ LEAST_SIDE, MOST_SIDE = 32, 128
 """Sides of the tiles that problems are made of."""
 
 MOST_DEPTH = 64
-"""The largest K of sizes that differ."""
+"""The largest K of sizes that differ: tiles are not as deep as they are wide."""
 
-Shape = tuple[str, tuple[int, int, int], tuple[str, ...]]
-"""An operation, M, N and K in tiles, and what they have in common."""
 
-SHAPES: tuple[Shape, ...] = (
-    ("gemm", (3, 2, 1), ()),
-    ("add", (3, 2, 0), ()),
-    ("gemm", (2, 2, 1), ("M == N",)),
-    ("gemm", (2, 1, 1), ("N == K",)),
-    ("gemm", (1, 2, 1), ("M == K",)),
-    ("gemm", (2, 2, 2), ("M == N", "N == K")),
-    ("add", (2, 2, 0), ("M == N",)),
-)
-"""Sizes that all differ come first, then those that a kernel may be right for alone."""
+class Shape(NamedTuple):
+    """M, N and K in tiles, and what they have in common."""
+
+    sides: tuple[int, int, int]
+    requires: tuple[str, ...] = ()
+
+
+DIFFERENT = {"gemm": Shape((3, 2, 1)), "add": Shape((3, 2, 0))}
+SQUARE = {
+    "gemm": Shape((2, 2, 2), ("M == N", "N == K")),
+    "add": Shape((2, 2, 0), ("M == N",)),
+}
+TIED = {
+    "gemm": (
+        Shape((2, 2, 1), ("M == N",)),
+        Shape((2, 1, 1), ("N == K",)),
+        Shape((1, 2, 1), ("M == K",)),
+    ),
+    "add": (),
+}
+"""By operation: sizes that all differ, equal ones, and what lies between."""
 
 
 class Depth(NamedTuple):
-    """How many blocks, and arguments for each, are tried; None for all."""
+    """How many blocks, and arguments for each, are tried, None for all; or one block."""
 
     blocks: int | None
     arguments: int | None
+    block: tuple[str, ...] = ()
 
 
 FIRST_DEPTH, WHOLE_DEPTH = Depth(4, 48), Depth(None, None)
@@ -139,18 +149,32 @@ class Search:
         own = list(self._compiling())
         if not any(self._every(variant, op) for variant in own for op in DIMENSIONS):
             raise self._without_product(own[0])
-        shapes = self._shapes()
-        # The likeliest of every variant comes before all of the first one.
-        for shape, depth in [(shapes[0], FIRST_DEPTH), *((shape, WHOLE_DEPTH) for shape in shapes)]:
-            for variant in own:
-                found = self._on_shape(variant, shape, depth)
-                if found is not None:
-                    return found
-                if self.prober.seconds_left < 0:
-                    return None
-            if depth == WHOLE_DEPTH and self.nearest is not None and self.nearest.is_at_fault:
+        for op in self._operations():
+            found = self._of_operation(op, own)
+            if found is not None:
+                return found
+            if self.prober.seconds_left < 0 or (self.nearest and self.nearest.is_at_fault):
                 return None
         return None
+
+    def _of_operation(self, op: str, own: Sequence[Variant]) -> Found | None:
+        """What is not right for squares is right for nothing, and they leave little to try."""
+        found = self._on_shape(op, DIFFERENT[op], own, FIRST_DEPTH)
+        if found is not None:
+            return found
+        square = self._on_shape(op, SQUARE[op], own, WHOLE_DEPTH)
+        if square is None:
+            return None
+        variant, block = square.variant, square.reading.block
+        same = Depth(None, None, block)
+        return (
+            self._on_shape(op, DIFFERENT[op], [variant], same)
+            or self._on_shape(op, DIFFERENT[op], own, WHOLE_DEPTH)
+            or next(
+                filter(None, (self._on_shape(op, tied, [variant], same) for tied in TIED[op])),
+                square,
+            )
+        )
 
     def hinted_grid(self, variant: Variant, args: Sequence[str]) -> tuple[str, ...]:
         """The grid of the launch code, its variables by what the arguments mean."""
@@ -175,12 +199,10 @@ class Search:
         if hint:
             yield hint
 
-    def _shapes(self) -> list[Shape]:
-        """What the kernel is called decides which operation comes first."""
+    def _operations(self) -> list[str]:
+        """What the kernel is called decides which comes first."""
         name = self.source.function.name.lower()
-        if "add" in name or "sum" in name:
-            return sorted(SHAPES, key=lambda shape: shape[0] != "add")
-        return [*SHAPES]
+        return sorted(DIMENSIONS, key=lambda op: (op == "add") != ("add" in name or "sum" in name))
 
     def _compiling(self) -> Iterator[Variant]:
         """The variants that compile, with values for macros that the file leaves to its build."""
@@ -227,16 +249,19 @@ class Search:
         values = ", ".join(f"{name} = {value}" for name, value in variant.params)
         return f"{self.source.function.name}" + (f" with {values}" if values else "")
 
-    def _on_shape(self, variant: Variant, shape: Shape, depth: Depth) -> Found | None:
-        op, sides, requires = shape
-        problem = self._problem(variant, op, sides, requires)
-        for block in blocks(self.source, variant)[: depth.blocks]:
-            self.progress(f"{self._title(variant)}: block {' x '.join(block)} on {problem.id}")
-            found = self._with_block(variant, block, problem, requires, depth.arguments)
-            if found is not None:
-                return found
-            if self.prober.seconds_left < 0:
-                break
+    def _on_shape(
+        self, op: str, shape: Shape, variants: Sequence[Variant], depth: Depth
+    ) -> Found | None:
+        for variant in variants:
+            problem = self._problem(variant, op, shape)
+            every = blocks(self.source, variant)[: depth.blocks]
+            for block in [depth.block] if depth.block else every:
+                self.progress(f"{self._title(variant)}: block {' x '.join(block)} on {problem.id}")
+                found = self._with_block(variant, block, problem, shape.requires, depth.arguments)
+                if found is not None:
+                    return found
+                if self.prober.seconds_left < 0:
+                    return None
         return None
 
     def _with_block(
@@ -359,9 +384,7 @@ class Search:
             meaning.append(role)
         return tuple(meaning)
 
-    def _problem(
-        self, variant: Variant, op: str, sides: tuple[int, int, int], requires: tuple[str, ...]
-    ) -> Problem:
+    def _problem(self, variant: Variant, op: str, shape: Shape) -> Problem:
         """Whole tiles, as far as constants say how large these are."""
         values = {*variant.values.values()}
         values |= {v for n, v in self.source.constants.items() if n in self.source.words}
@@ -369,9 +392,9 @@ class Search:
             texts = launch_texts(self.source, variant, variant.launch.block)
             values |= {number_of(text, variant.values) or 0 for text in texts}
         side = max([LEAST_SIDE, *(v for v in values if LEAST_SIDE < v <= MOST_SIDE)])
-        M, N, K = (factor * side for factor in sides)
-        if not requires and K > MOST_DEPTH:
-            K = MOST_DEPTH  # tiles are deep for no kernel
+        M, N, K = (factor * side for factor in shape.sides)
+        if not shape.requires:
+            K = min(K, MOST_DEPTH)
         scalars = len(self.source.signature.scalars) if op == "gemm" else 0
         return Problem(
             op, M, N, K, alpha=2.0 if scalars else 1.0, beta=-1.0 if scalars == 2 else 0.0
@@ -381,7 +404,7 @@ class Search:
         """Keep what comes closest; of equals the first, as the likeliest comes first."""
         if found.attempt.impossible:
             return
-        primary = self._shapes()[0][0]
+        primary = self._operations()[0]
         rank = (found.problem.op == primary, *found.closeness)
         if self.nearest is None or rank > self._rank:
             self.nearest, self._rank = found, rank
