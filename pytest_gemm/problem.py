@@ -110,7 +110,8 @@ class Problem:
     @property
     def types(self) -> dict[str, ElementType]:
         """The element type of each buffer."""
-        return {name: TYPES[self.out_dtype if name == "C" else self.dtype] for name in "ABC"}
+        read = TYPES[self.dtype]
+        return {"A": read, "B": read, "C": TYPES[self.out_dtype]}
 
     @property
     def accumulator(self) -> ElementType:
@@ -185,8 +186,8 @@ class Problem:
 
         C is an input where ``reads_c``.
         """
-        accesses = {"A": 1, "B": 1, "C": 2 if self.reads_c else 1}
+        accesses, types = {"A": 1, "B": 1, "C": 2 if self.reads_c else 1}, self.types
         return self.batch * sum(
-            accesses[name] * rows * columns * self.types[name].itemsize
+            accesses[name] * rows * columns * types[name].itemsize
             for name, (rows, columns) in self.shapes.items()
         )
