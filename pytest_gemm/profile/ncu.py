@@ -25,6 +25,9 @@ INSTALL = (
     "install Nsight Compute, which comes with the CUDA toolkit, or by itself from "
     "https://developer.nvidia.com/nsight-compute; then add its folder to PATH"
 )
+ROUNDS = 8
+"""It names one unknown metric at a time, and each time the program is run again."""
+
 _NOT_FOUND = re.compile(r"Failed to find metric (?:regex:\^?)?(?P<base>\w+)")
 _COMPLAINT = re.compile("==(?:ERROR|WARNING)== *(?P<text>.*)")
 
@@ -51,17 +54,18 @@ def count(machine: Machine, cases: Sequence[Case], gpu: int) -> Counted:
         return Counted(missing=advice("ncu", "ncu is not here", INSTALL))
     metrics = list(NAMES)
     unknown: list[str] = []
-    while True:
+    for _ in range(ROUNDS):
         tool = [program, *OPTIONS, "--metrics", ",".join(metrics)]
         run = watched(machine, tool, "counters", cases, gpu)
         gone = _not_found(run.said, metrics)
         if not gone:
-            break
+            return _counted(machine, program, run, unknown)
         unknown += gone
         metrics = [metric for metric in metrics if metric not in gone]
         # Another version of ncu has another name for it.
         metrics += [ALTERNATIVES[name] for name in gone if name in ALTERNATIVES]
-    return _counted(machine, program, run, unknown)
+    text = f"{program} does not know {', '.join(unknown)} on this GPU"
+    return Counted(missing=advice("ncu", text, INSTALL))
 
 
 def _not_found(said: str, metrics: Sequence[str]) -> list[str]:
