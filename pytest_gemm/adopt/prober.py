@@ -13,8 +13,8 @@ import time
 from dataclasses import asdict
 from typing import Any, Self
 
+from pytest_gemm.adopt.attempt import ENDED, Attempt
 from pytest_gemm.adopt.reading import Reading
-from pytest_gemm.adopt.trial import ENDED, Attempt
 from pytest_gemm.errors import BackendError
 from pytest_gemm.problem import Problem
 
@@ -52,7 +52,7 @@ class Prober:
         return self._deadline - time.monotonic()
 
     def attempt(self, reading: Reading, problem: Problem) -> Attempt:
-        """Launch a reading once, watched. Raises BackendError where no process can be started."""
+        """Launch a reading once, watched. Raises BackendError where nothing can be launched."""
         key = (reading, problem)
         if key not in self._known:
             self.launches += 1
@@ -76,10 +76,13 @@ class Prober:
         process = self._started()
         try:
             self._send(process, request)
-            return json.loads(self._line(process))
+            answer = json.loads(self._line(process))
         except (OSError, ValueError) as error:
             self._end()
             raise _Lost(ENDED) from error
+        if isinstance(answer, dict) and "refused" in answer:
+            raise BackendError(answer["refused"])
+        return answer
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None:

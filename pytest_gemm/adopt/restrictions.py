@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pytest_gemm.adopt.prober import Prober
 from pytest_gemm.adopt.reading import Reading
 from pytest_gemm.adopt.sizes import Sizes
-from pytest_gemm.adopt.trial import Attempt
 from pytest_gemm.problem import Problem
 
 MULTIPLES = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -35,7 +34,7 @@ def restrictions(prober: Prober, reading: Reading, problem: Problem) -> list[Res
     if _is_exact(prober, reading, odd):
         return []
     found = {group: _multiple(prober, reading, sizes, group) for group in sizes.groups}
-    fault = f"on {odd.id}, {first_fault(prober.attempt(reading, odd))}"
+    fault = f"on {odd.id}, {prober.attempt(reading, odd).first_fault}"
     for least in (2, 1):
         together = sizes.moved({group[0]: multiple for group, (multiple, _) in found.items()})
         if _is_exact(prober, reading, together):
@@ -76,33 +75,12 @@ def _multiple(
             break
         problem = sizes.moved({group[0]: step})
         attempt = prober.attempt(reading, problem)
-        if attempt.is_exact and attempt.is_clean:
+        if attempt.is_exact:
             return step, why
         if not why:
-            why = f"on {problem.id}, {first_fault(attempt)}"
+            why = f"on {problem.id}, {attempt.first_fault}"
     return sizes.side, why
 
 
-def first_fault(attempt: Attempt) -> str:
-    """What an attempt did wrong first, in a sentence with its line."""
-    return next(_faults(attempt), "")
-
-
-def _faults(attempt: Attempt) -> Iterator[str]:
-    if attempt.impossible:
-        yield attempt.impossible
-    if attempt.adds:
-        yield "the result is added to what C held before"
-    ordered = sorted(attempt.seen, key=lambda seen: (not seen.argument, seen.kind != "race"))
-    yield from (seen.text for seen in ordered)
-    if attempt.fault:
-        yield attempt.fault
-    if attempt.wrong:
-        missing = attempt.extent.is_empty or (attempt.wrong and not attempt.wrong_written)
-        what = "are not written" if missing else "are wrong"
-        yield f"{attempt.wrong} elements of C {what}"
-
-
 def _is_exact(prober: Prober, reading: Reading, problem: Problem) -> bool:
-    attempt = prober.attempt(reading, problem)
-    return attempt.is_exact and attempt.is_clean
+    return prober.attempt(reading, problem).is_exact

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from pytest_gemm.adopt import tiling
 from pytest_gemm.adopt.arguments import Arguments, arguments
-from pytest_gemm.adopt.candidates import (
-    Variant,
-    blocks,
-    launch_texts,
-    number_of,
-    variants,
-)
+from pytest_gemm.adopt.blocks import blocks
+from pytest_gemm.adopt.found import Found
+from pytest_gemm.adopt.grids import grids
 from pytest_gemm.adopt.prober import Prober
 from pytest_gemm.adopt.reading import Reading
 from pytest_gemm.adopt.sizes import Sizes
 from pytest_gemm.adopt.source import Source
-from pytest_gemm.adopt.trial import Attempt
-from pytest_gemm.errors import GemmError, SpecError
+from pytest_gemm.adopt.variant import Variant, launch_texts, number_of
+from pytest_gemm.adopt.variants import compiling
+from pytest_gemm.errors import SpecError
 from pytest_gemm.kernelspec import MAX_SHARED_MEM
 from pytest_gemm.problem import DIMENSIONS, Problem
 
@@ -80,55 +75,6 @@ LIKELY = 24
 HINTED = 6
 """How many are tried with the launch's grid although one block alone is wrong."""
 
-BUILD_VALUES = (16, 32, 8)
-"""What is tried for a macro that the build defines."""
-
-_UNKNOWN = re.compile(
-    r"['\u2018](?P<gcc>\w+)['\u2019] was not declared"
-    r"|undeclared identifier '(?P<clang>\w+)'|identifier \"(?P<nvrtc>\w+)\" is undefined"
-)
-
-
-class Uncompilable(GemmError):
-    """The kernel does not compile, whatever it is given."""
-
-
-@dataclass(frozen=True)
-class Found:
-    """A reading that was launched on ``problem``; ``others`` are arguments right as well."""
-
-    reading: Reading
-    problem: Problem
-    attempt: Attempt
-    variant: Variant
-    others: tuple[tuple[str, ...], ...] = ()
-
-    @property
-    def is_exact(self) -> bool:
-        return self.attempt.is_exact and not self.attempt.adds and self.attempt.is_clean
-
-    @property
-    def is_at_fault(self) -> bool:
-        """Whether the kernel itself is wrong, whatever it is given: threads race, or it adds to C
-        although it takes alpha or beta."""
-        return self.attempt.races or (self.attempt.adds and self.attempt.is_right)
-
-    @property
-    def closeness(self) -> tuple[float, ...]:
-        """Larger for a reading that comes closer: what misses its matrix is far off."""
-        attempt, extent = self.attempt, self.attempt.extent
-        total = max(1, self.problem.M * self.problem.N)
-        return (
-            -len(self.reading.requires),
-            not attempt.fault,
-            -attempt.strays,
-            not extent.is_empty and (extent.is_block or bool(extent.run)),
-            attempt.races,
-            attempt.is_right,
-            -len(attempt.seen),
-            -attempt.wrong / total if self.reading.grid != ("1",) else -1.0,
-        )
-
 
 @dataclass
 class Search:
@@ -146,7 +92,7 @@ class Search:
 
         Otherwise None, and ``nearest`` is what came closest. Raises Uncompilable.
         """
-        own = list(self._compiling())
+        own = list(compiling(self.source, self.prober, self.progress))
         if not any(self._every(variant, op) for variant in own for op in DIMENSIONS):
             raise self._without_product(own[0])
         for op in self._operations():
@@ -176,63 +122,10 @@ class Search:
             )
         )
 
-    def hinted_grid(self, variant: Variant, args: Sequence[str]) -> tuple[str, ...]:
-        """The grid of the launch code, its variables by what the arguments mean."""
-        if variant.launch is None:
-            return ()
-        found = []
-        for text in launch_texts(self.source, variant, variant.launch.grid):
-            if text is None:
-                return ()
-            found.append(by_meaning(text, args))
-        while len(found) > 1 and found[-1] == "1":
-            found.pop()
-        return tuple(found)
-
-    def grids(self, found: Found) -> Iterator[tuple[str, ...]]:
-        """Grids that may cover C: measured, in the launch code's words where these say the same."""
-        variant, problem = found.variant, found.problem
-        hint = self.hinted_grid(variant, found.reading.args)
-        strides = "gridDim" in self.source.words
-        for grid in tiling.grids(self.prober, found.reading, problem, strides=strides):
-            yield _in_words(grid, hint, variant, {**problem.sizes, **variant.values})
-        if hint:
-            yield hint
-
     def _operations(self) -> list[str]:
         """What the kernel is called decides which comes first."""
         name = self.source.function.name.lower()
         return sorted(DIMENSIONS, key=lambda op: (op == "add") != ("add" in name or "sum" in name))
-
-    def _compiling(self) -> Iterator[Variant]:
-        """The variants that compile, with values for macros that the file leaves to its build."""
-        reason, count = "", 0
-        todo = list(variants(self.source))
-        while todo and self.prober.seconds_left > 0:
-            this = todo.pop(0)
-            self.progress(f"compiling {self._title(this)}")
-            text = self._compile_error(this)
-            if not text:
-                count += 1
-                yield this
-                continue
-            reason = reason or text
-            missing = _UNKNOWN.search(text)
-            name = next(filter(None, missing.groups()), "") if missing else ""
-            if name.isupper() and len(name) > 1 and name not in this.values:
-                todo += [this.with_macro(name, value) for value in BUILD_VALUES]
-        if not count:
-            raise Uncompilable(reason or "there was not enough time to compile the kernel")
-
-    def _compile_error(self, variant: Variant) -> str:
-        every = self._every(variant, "gemm") or self._every(variant, "add")
-        if not every:
-            return ""
-        given = every[0]
-        more = (*given.kind.keys, *given.keys)
-        reading = Reading(variant.entry, given.args, ("1",), ("1",), "0", variant.params, (), more)
-        attempt = self.prober.attempt(reading, Problem("gemm", 3, 2, 1))
-        return attempt.impossible if attempt.does_not_compile else ""
 
     def _without_product(self, variant: Variant) -> SpecError:
         function = self.source.function
@@ -245,10 +138,6 @@ class Search:
             line=function.line,
         )
 
-    def _title(self, variant: Variant) -> str:
-        values = ", ".join(f"{name} = {value}" for name, value in variant.params)
-        return f"{self.source.function.name}" + (f" with {values}" if values else "")
-
     def _on_shape(
         self, op: str, shape: Shape, variants: Sequence[Variant], depth: Depth
     ) -> Found | None:
@@ -256,7 +145,9 @@ class Search:
             problem = self._problem(variant, op, shape)
             every = blocks(self.source, variant)[: depth.blocks]
             for block in [depth.block] if depth.block else every:
-                self.progress(f"{self._title(variant)}: block {' x '.join(block)} on {problem.id}")
+                self.progress(
+                    f"{variant.title(self.source)}: block {' x '.join(block)} on {problem.id}"
+                )
                 found = self._with_block(variant, block, problem, shape.requires, depth.arguments)
                 if found is not None:
                     return found
@@ -331,15 +222,8 @@ class Search:
         )
 
     def _whole(self, one_block: Found) -> Found | None:
-        """The reading with the first grid that makes it exact.
-
-        Where one block alone is wrong, all together may be right: with the launch's grid.
-        """
-        hint = self.hinted_grid(one_block.variant, one_block.reading.args)
-        grids = (
-            self.grids(one_block) if one_block.attempt.is_right else iter([hint] if hint else [])
-        )
-        for grid in grids:
+        """The reading with the first grid that makes it exact."""
+        for grid in grids(self.source, self.prober, one_block):
             reading = one_block.reading.with_grid(*grid)
             attempt = self.prober.attempt(reading, one_block.problem)
             found = replace(one_block, reading=reading, attempt=attempt)
@@ -367,8 +251,7 @@ class Search:
                 yield found.reading.args
 
     def _is_exact_on(self, found: Found, problem: Problem) -> bool:
-        attempt = self.prober.attempt(found.reading, problem)
-        return attempt.is_exact and attempt.is_clean
+        return self.prober.attempt(found.reading, problem).is_exact
 
     def _meaning(self, found: Found, sizes: Sizes) -> tuple[object, ...]:
         """The arguments, less what makes no difference."""
@@ -408,36 +291,3 @@ class Search:
         rank = (found.problem.op == primary, *found.closeness)
         if self.nearest is None or rank > self._rank:
             self.nearest, self._rank = found, rank
-
-
-def by_meaning(text: str, args: Sequence[str]) -> str:
-    """An expression of the launch code with what each argument means for its name."""
-
-    def meant(match: re.Match[str]) -> str:
-        role = args[int(match[1])]
-        return role if role.isalnum() else f"({role})"
-
-    return re.sub(r"\barg(\d+)\b", meant, text).replace("((M * N),", "(M * N,")
-
-
-def _in_words(
-    grid: tuple[str, ...], hint: tuple[str, ...], variant: Variant, values: dict[str, int]
-) -> tuple[str, ...]:
-    """The grid with parameters for numbers: as in the launch code, else where one has the value."""
-    if len(hint) == len(grid) and any(name in " ".join(hint) for name in variant.values):
-        other = {**values, "M": 1000, "N": 771, "K": 513}
-        pairs = [(a, b, v) for a, b in zip(grid, hint, strict=True) for v in (values, other)]
-        if all(number_of(a, known) == number_of(b, known) for a, b, known in pairs):
-            return hint
-    return tuple(_with_parameter(text, variant) for text in grid)
-
-
-def _with_parameter(text: str, variant: Variant) -> str:
-    def named(match: re.Match[str]) -> str:
-        size, number = match[1], int(match[2])
-        own = [name for name, value in variant.params if value == number]
-        fits = [name for name in own if name.lower().endswith(size.lower())]
-        close = fits or (own if len(own) == 1 else [])
-        return f"cdiv({size}, {close[0]})" if close else match[0]
-
-    return re.sub(r"cdiv\((M|N), (\d+)\)", named, text)

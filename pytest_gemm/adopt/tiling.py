@@ -7,10 +7,10 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
+from pytest_gemm.adopt.attempt import Extent
 from pytest_gemm.adopt.prober import Prober
 from pytest_gemm.adopt.reading import Reading
 from pytest_gemm.adopt.sizes import Sizes
-from pytest_gemm.adopt.trial import Extent
 from pytest_gemm.problem import Problem
 
 LONG = 1024

@@ -4,7 +4,7 @@ Requests and answers are lines of JSON. ``["source", path, text, name]`` says wh
 ``["try", table, problem, timeout]`` launches once with every access watched, and is answered with
 the fields of an ``Attempt``; ``["check", table, timeout]`` is what pytest would do, and is answered
 with the failure, or an empty text. A reading that the project's own rules forbid, or that does not
-compile, is an answer too.
+compile, is an answer too; ``{"refused": text}`` says why nothing can be launched here.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any, TextIO
 import numpy as np
 import numpy.typing as npt
 
+from pytest_gemm.adopt.attempt import Attempt, Extent, Seen
 from pytest_gemm.backends.base import CudaProgram, LaunchConfig
 from pytest_gemm.backends.host import HostBackend
 from pytest_gemm.backends.host.check import Finding
@@ -29,7 +30,7 @@ from pytest_gemm.bits import rounded
 from pytest_gemm.checking import Checker
 from pytest_gemm.declaration import read_kernel
 from pytest_gemm.device import poisons
-from pytest_gemm.errors import CompileError, GemmError
+from pytest_gemm.errors import BackendError, CompileError, GemmError
 from pytest_gemm.frontmatter import Table
 from pytest_gemm.kernelspec import Kernel
 from pytest_gemm.launching import arguments_of, loaded
@@ -39,110 +40,6 @@ from pytest_gemm.problem import Problem
 PR_SET_PDEATHSIG = 1
 
 SEED = 0
-
-
-ENDED = "the kernel ended its process"
-
-_STRAYS = ("out-of-bounds", "array-index", "stray")
-
-
-@dataclass(frozen=True)
-class Seen:
-    """A mistake that was seen: its kind, its sentence with file and line, the argument it hit."""
-
-    kind: str
-    text: str
-    line: int
-    argument: int = 0
-
-
-@dataclass(frozen=True)
-class Extent:
-    """Where C was written: rows and columns that enclose it, each from first to past the last.
-
-    ``is_block`` says whether everything between is written; ``run`` is how many elements from the
-    first one on are, row after row, where that is all (else 0), ``column_run`` column after column.
-    """
-
-    rows: tuple[int, int] = (0, 0)
-    columns: tuple[int, int] = (0, 0)
-    is_block: bool = False
-    run: int = 0
-    column_run: int = 0
-
-    @property
-    def is_empty(self) -> bool:
-        return self.rows[1] == 0
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """What one launch did.
-
-    ``impossible`` says why there was none. ``wrong`` counts elements of C that are not what they
-    should be, ``wrong_written`` those among them that the launch wrote; ``adds`` is true where
-    what was written is right but for the old C, which was added. ``fault`` is what ended the
-    launch early.
-    """
-
-    impossible: str = ""
-    does_not_compile: bool = False
-    fault: str = ""
-    seen: tuple[Seen, ...] = ()
-    wrong: int = 0
-    wrong_written: int = 0
-    adds: bool = False
-    extent: Extent = Extent()
-
-    @property
-    def is_clean(self) -> bool:
-        return not (self.impossible or self.fault or self.seen)
-
-    @property
-    def is_right(self) -> bool:
-        """Whether everything that was written is right, and something was."""
-        ran = not (self.impossible or self.fault or self.extent.is_empty)
-        return ran and (not self.wrong_written or self.adds)
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether all of C is right."""
-        return self.is_right and not self.wrong
-
-    @property
-    def is_slow(self) -> bool:
-        """Whether it was ended because it did not end."""
-        return any(seen.kind in ("timeout", "block-wait") for seen in self.seen)
-
-    @property
-    def diverges(self) -> bool:
-        """Whether threads waited at different barriers."""
-        return any(seen.kind == "barrier-divergence" for seen in self.seen)
-
-    @property
-    def is_misfit(self) -> bool:
-        """Whether the kernel's own arrays were missed, or all of its process went wrong."""
-        own = any(seen.kind in _STRAYS and not seen.argument for seen in self.seen)
-        return own or self.fault == ENDED
-
-    @property
-    def strays(self) -> int:
-        """How many different accesses missed their matrix, or their array."""
-        return sum(seen.kind in _STRAYS for seen in self.seen)
-
-    @property
-    def races(self) -> bool:
-        """Whether threads of one block race: no other reading mends that."""
-        return any(seen.kind == "race" and "race in block" in seen.text for seen in self.seen)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Attempt:
-        """The reverse of ``asdict``, also after a trip through JSON."""
-        own = {**data, "seen": tuple(Seen(**seen) for seen in data["seen"])}
-        extent: dict[str, Any] = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in data["extent"].items()
-        }
-        return cls(**{**own, "extent": Extent(**extent)})
 
 
 @dataclass
@@ -167,6 +64,8 @@ class Trial:
         try:
             kernel = self._kernel(table)
             return asdict(self._launched(kernel, _problem(kernel, problem), timeout))
+        except BackendError:
+            raise
         except GemmError as error:
             text = str(error).splitlines()[0]
             compiles = not isinstance(error, CompileError)
@@ -176,6 +75,8 @@ class Trial:
         """What the whole check says: nothing, or a text whose first line is complete in itself."""
         try:
             checked = Checker(self.backend, "full", SEED, timeout).check(self._kernel(table))
+        except BackendError:
+            raise
         except GemmError as error:
             return str(error)
         return checked.failure or checked.unchecked
@@ -270,7 +171,10 @@ def main(requests: TextIO, answers: TextIO) -> None:
     """Answer requests until there are no more."""
     trial = Trial()
     for line in requests:
-        answer = trial.answer(*json.loads(line))
+        try:
+            answer = trial.answer(*json.loads(line))
+        except BackendError as error:
+            answer = {"refused": str(error)}
         if answer is not None:
             answers.write(json.dumps(answer) + "\n")
             answers.flush()

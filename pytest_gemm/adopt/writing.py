@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pytest_gemm.adopt.reading import Reading
 from pytest_gemm.adopt.source import Source
+from pytest_gemm.cuda_source import strip
 from pytest_gemm.errors import ConfigError, SpecError
 from pytest_gemm.frontmatter import CLOSE, OPEN, read_front_matter
 from pytest_gemm.includes import read_text
@@ -89,13 +90,21 @@ def place_for(source: Source, *, sidecar: bool) -> Place:
 
 
 def _line_before(source: Source, text: str) -> int:
-    """The line, from 1, at which a block stands right before the kernel's declaration."""
-    rows = text.split("\n")
+    """The line, from 1, of the kernel's declaration: where ``template`` or ``__global__`` stands.
+
+    The first of the file where that is within a macro.
+    """
+    code, rows = strip(text).split("\n"), text.split("\n")
     line = source.function.line
-    while line > 1 and rows[line - 2].strip() and not rows[line - 2].rstrip().endswith((";", "}")):
+    while line > 1 and _continues(code[line - 2]):
         line -= 1
-    in_macro = line > 1 and rows[line - 2].rstrip().endswith("\\")
-    return 1 if in_macro or rows[line - 1].lstrip().startswith("#") else line
+    return 1 if line > 1 and rows[line - 2].rstrip().endswith("\\") else line
+
+
+def _continues(code: str) -> bool:
+    """Whether what a line of code begins goes on in the next one."""
+    code = code.strip()
+    return bool(code) and not code.startswith("#") and not code.endswith((";", "{", "}", ":"))
 
 
 def _replace(path: Path, text: str) -> None:

@@ -1,0 +1,125 @@
+"""What one launch of a reading did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+ENDED = "the kernel ended its process"
+
+_STRAYS = ("out-of-bounds", "array-index", "stray")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A mistake that was seen: its kind, its sentence with file and line, the argument it hit."""
+
+    kind: str
+    text: str
+    line: int
+    argument: int = 0
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Where C was written: rows and columns that enclose it, each from first to past the last.
+
+    ``is_block`` says whether everything between is written; ``run`` is how many elements from the
+    first one on are, row after row, where that is all (else 0), ``column_run`` column after column.
+    """
+
+    rows: tuple[int, int] = (0, 0)
+    columns: tuple[int, int] = (0, 0)
+    is_block: bool = False
+    run: int = 0
+    column_run: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return self.rows[1] == 0
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What one launch did.
+
+    ``impossible`` says why there was none. ``wrong`` counts elements of C that are not what they
+    should be, ``wrong_written`` those among them that the launch wrote; ``adds`` is true where
+    what was written is right but for the old C, which was added. ``fault`` is what ended the
+    launch early.
+    """
+
+    impossible: str = ""
+    does_not_compile: bool = False
+    fault: str = ""
+    seen: tuple[Seen, ...] = ()
+    wrong: int = 0
+    wrong_written: int = 0
+    adds: bool = False
+    extent: Extent = Extent()
+
+    @property
+    def is_right(self) -> bool:
+        """Whether everything that was written is right, and something was."""
+        ran = not (self.impossible or self.fault or self.extent.is_empty)
+        return ran and (not self.wrong_written or self.adds)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether all of C is right, and nothing was seen."""
+        return self.is_right and not (self.wrong or self.seen)
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it was ended because it did not end."""
+        return any(seen.kind in ("timeout", "block-wait") for seen in self.seen)
+
+    @property
+    def diverges(self) -> bool:
+        """Whether threads waited at different barriers."""
+        return any(seen.kind == "barrier-divergence" for seen in self.seen)
+
+    @property
+    def is_misfit(self) -> bool:
+        """Whether the kernel's own arrays were missed, or all of its process went wrong."""
+        own = any(seen.kind in _STRAYS and not seen.argument for seen in self.seen)
+        return own or self.fault == ENDED
+
+    @property
+    def strays(self) -> int:
+        """How many different accesses missed their matrix, or their array."""
+        return sum(seen.kind in _STRAYS for seen in self.seen)
+
+    @property
+    def races(self) -> bool:
+        """Whether threads of one block race: no other reading mends that."""
+        return any(seen.kind == "race" and "race in block" in seen.text for seen in self.seen)
+
+    @property
+    def first_fault(self) -> str:
+        """What went wrong first, in a sentence with its line; empty where nothing did."""
+        return next(self._faults(), "")
+
+    def _faults(self) -> Iterator[str]:
+        if self.impossible:
+            yield self.impossible
+        if self.adds:
+            yield "the result is added to what C held before"
+        # An access beside a matrix says more than what follows from it.
+        ordered = sorted(self.seen, key=lambda seen: (not seen.argument, seen.kind != "race"))
+        yield from (seen.text for seen in ordered)
+        if self.fault:
+            yield self.fault
+        if self.wrong:
+            what = "wrong" if self.wrong_written else "not written"
+            yield f"{self.wrong} elements of C are {what}"
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Attempt:
+        """The reverse of ``asdict``, also after a trip through JSON."""
+        own = {**data, "seen": tuple(Seen(**seen) for seen in data["seen"])}
+        extent: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in data["extent"].items()
+        }
+        return cls(**{**own, "extent": Extent(**extent)})

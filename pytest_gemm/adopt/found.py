@@ -1,0 +1,47 @@
+"""A reading that was launched, and how close it comes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pytest_gemm.adopt.attempt import Attempt
+from pytest_gemm.adopt.reading import Reading
+from pytest_gemm.adopt.variant import Variant
+from pytest_gemm.problem import Problem
+
+
+@dataclass(frozen=True)
+class Found:
+    """A reading that was launched on ``problem``; ``others`` are arguments right as well."""
+
+    reading: Reading
+    problem: Problem
+    attempt: Attempt
+    variant: Variant
+    others: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def is_exact(self) -> bool:
+        return self.attempt.is_exact
+
+    @property
+    def is_at_fault(self) -> bool:
+        """Whether the kernel itself is wrong, whatever it is given: threads race, or it adds to C
+        although it takes alpha or beta."""
+        return self.attempt.races or (self.attempt.adds and self.attempt.is_right)
+
+    @property
+    def closeness(self) -> tuple[float, ...]:
+        """Larger for a reading that comes closer: what misses its matrix is far off."""
+        attempt, extent = self.attempt, self.attempt.extent
+        total = max(1, self.problem.M * self.problem.N)
+        return (
+            -len(self.reading.requires),
+            not attempt.fault,
+            -attempt.strays,
+            not extent.is_empty and (extent.is_block or bool(extent.run)),
+            attempt.races,
+            attempt.is_right,
+            -len(attempt.seen),
+            -attempt.wrong / total if self.reading.grid != ("1",) else -1.0,
+        )

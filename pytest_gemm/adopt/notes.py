@@ -1,0 +1,73 @@
+"""Sentences on a reading that an author would want to know."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from pytest_gemm.adopt.found import Found
+from pytest_gemm.adopt.prober import Prober
+from pytest_gemm.adopt.reading import Reading
+from pytest_gemm.adopt.sizes import Sizes
+from pytest_gemm.adopt.source import Source
+from pytest_gemm.adopt.variant import hinted_grid, number_of
+
+_DECLARED = {
+    ("beta", 1): "it adds the product to what C holds, which is beta = 1",
+    ("different_barriers", True): (
+        "threads of a block pass one barrier in different lines, as a GPU allows"
+    ),
+}
+
+
+def on_keys(reading: Reading) -> Iterator[str]:
+    """What keys mean that one does not expect."""
+    yield from (text for key, text in _DECLARED.items() if key in reading.more)
+
+
+def why_equal(prober: Prober, found: Found) -> Iterator[str]:
+    """Why sizes must be equal: what the reading does where they are not."""
+    ties = found.reading.requires
+    if not ties:
+        return
+    what = "squares" if len(ties) > 1 or found.problem.op == "add" else ties[0]
+    others = Sizes(found.problem, ()).with_residues()
+    side = Sizes(found.problem, ()).side
+    rectangle = replace(others, M=3 * side, N=2 * side, K=side if others.K else 0)
+    attempt = prober.attempt(replace(found.reading, requires=()), rectangle)
+    yield f"correct for {what} only: on {rectangle.id}, {attempt.first_fault}"
+
+
+def on_launch(source: Source, prober: Prober, found: Found, reading: Reading) -> Iterator[str]:
+    """Where the launch code in the file would not compute what this reading does."""
+    launch = found.variant.launch
+    hint = hinted_grid(source, found.variant, found.reading.args)
+    if launch is None or not any(re.search(r"\b[MN]\b", text) for text in hint):
+        return
+    whole_tiles = any("%" in condition for condition in reading.requires)
+    odd = Sizes(found.problem, found.reading.requires).with_residues()
+    problem = found.problem if whole_tiles else odd
+    if launch.has_equal_sizes:
+        problem = replace(problem, M=problem.N, K=problem.N if problem.K else 0)
+    values = {**problem.sizes, **found.variant.values}
+    own = [number_of(text, values) for text in found.reading.grid]
+    theirs = [number_of(text, values) for text in hint]
+    if own == theirs or None in theirs:
+        return
+    attempt = prober.attempt(found.reading.with_grid(*hint), problem)
+    if not attempt.is_exact:
+        yield (
+            f"the launch in line {launch.line} has another grid, [{', '.join(hint)}]: with it, on "
+            f"{problem.id}, {attempt.first_fault}"
+        )
+
+
+def on_ambiguity(source: Source, found: Found) -> Iterator[str]:
+    if not found.others or found.reading.args == tuple(source.signature.names):
+        return
+    texts = [f"[{', '.join(args)}]" for args in found.others]
+    yield (
+        f"other arguments are exact as well, and names decided: {' or '.join(texts)}; "
+        "choose by what the author meant"
+    )
