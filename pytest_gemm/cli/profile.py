@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_gemm.cli.commands import Commands
 from pytest_gemm.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -15,10 +16,6 @@ if TYPE_CHECKING:
     from pytest_gemm.case import Case
     from pytest_gemm.options import Options
     from pytest_gemm.profile.document import Profile
-
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
-else:
-    Commands = object
 
 
 def add(commands: Commands) -> None:

@@ -6,15 +6,12 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_gemm.cli.commands import Commands
 from pytest_gemm.errors import ConfigError
 
 if TYPE_CHECKING:
     from pytest_gemm.report.document import Document
     from pytest_gemm.studies.document import Study
-
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
-else:
-    Commands = object
 
 
 def add(commands: Commands) -> None:
