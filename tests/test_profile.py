@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import profile_tables
 from pytest_gemm.baselines import BaselineStore
 from pytest_gemm.case import Case
 from pytest_gemm.doctor.finding import advice
@@ -406,3 +407,29 @@ def test_the_sanitizer_and_the_cpu_agree_or_do_not(
     assert row.agrees is agrees
     lines = list(report(replace(profile, cases=(), sanitized=(row,))))
     assert next(line for line in lines if line.startswith("| `k`")).endswith(f"| {cell} |")
+
+
+# The page
+
+
+def test_the_page_is_what_is_stored() -> None:
+    text = profile_tables.PAGE.read_text(encoding="utf-8")
+    assert text.count("<!-- end -->") == 3
+    assert profile_tables.filled(text) == text, "run: python benchmarks/profile_tables.py"
+    assert all(metric.ncu in text for metric in COUNTERS.values())
+
+
+def test_a_stored_profile_fills_its_place(
+    profile: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "p.json").write_text(write(profile))
+    monkeypatch.setattr(profile_tables, "ROOT", tmp_path)
+    page = "before\n<!-- profile p.json -->\nold\n<!-- end -->\nafter\n"
+    filled = profile_tables.filled(page)
+    assert "old" not in filled
+    assert "| `tiled` | 1024x1024x1024 | 2K/16 | 128 | 24.0 | 128 |" in filled
+    assert filled.startswith("before\n<!-- profile p.json -->\n")
+    assert filled.endswith("\n<!-- end -->\nafter\n")
+    assert profile_tables.filled(filled) == filled
+    gone = profile_tables.filled(page.replace("p.json", "q.json"))
+    assert "Not measured yet: `q.json` is not there." in gone

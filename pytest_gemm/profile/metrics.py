@@ -59,19 +59,23 @@ COUNTERS = {
     "occupancy": Metric(
         "sm__warps_active.avg.pct_of_peak_sustained_active", "%", "resident warps, of the most"
     ),
-    "dram": Metric(f"dram__throughput.avg.{PEAK}", "%", "DRAM"),
-    "l2": Metric(f"lts__throughput.avg.{PEAK}", "%", "L2"),
-    "l1": Metric(f"l1tex__throughput.avg.{PEAK}", "%", "L1 and shared memory, whichever part"),
+    "dram": Metric(f"dram__throughput.avg.{PEAK}", "%", "how busy: DRAM"),
+    "l2": Metric(f"lts__throughput.avg.{PEAK}", "%", "how busy: L2"),
+    "l1": Metric(
+        f"l1tex__throughput.avg.{PEAK}", "%", "how busy: L1 and shared memory, whichever part"
+    ),
     "shared": Metric(
-        f"l1tex__data_pipe_lsu_wavefronts.avg.{PEAK}", "%", "the data banks of L1 and shared memory"
+        f"l1tex__data_pipe_lsu_wavefronts.avg.{PEAK}",
+        "%",
+        "how busy: data banks of L1 and shared memory",
     ),
     "writeback": Metric(
-        f"sm__mio2rf_writeback_active.avg.{PEAK}", "%", "the way of loaded data to registers"
+        f"sm__mio2rf_writeback_active.avg.{PEAK}", "%", "how busy: way of loaded data to registers"
     ),
-    "fma": Metric(f"sm__pipe_fma_cycles_active.avg.{PEAK}", "%", "the float32 pipe"),
-    "fp64": Metric(f"sm__pipe_fp64_cycles_active.avg.{PEAK}", "%", "the float64 pipe"),
-    "tensor": Metric(f"sm__pipe_tensor_cycles_active.avg.{PEAK}", "%", "tensor cores"),
-    "issue": Metric(f"sm__issue_active.avg.{PEAK}", "%", "issue slots"),
+    "fma": Metric(f"sm__pipe_fma_cycles_active.avg.{PEAK}", "%", "how busy: float32 pipe"),
+    "fp64": Metric(f"sm__pipe_fp64_cycles_active.avg.{PEAK}", "%", "how busy: float64 pipe"),
+    "tensor": Metric(f"sm__pipe_tensor_cycles_active.avg.{PEAK}", "%", "how busy: tensor cores"),
+    "issue": Metric(f"sm__issue_active.avg.{PEAK}", "%", "how busy: issue slots"),
 }
 """By our names."""
 
@@ -107,10 +111,10 @@ ALTERNATIVES = {
 }
 """Other names of the same, for where ``ncu`` does not know the first."""
 
-_STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 
 NAMES = {metric.ncu: name for name, metric in COUNTERS.items()} | {
-    _STALL.format(reason): f"stall.{reason}" for reason in STALLS
+    STALL.format(reason): f"stall.{reason}" for reason in STALLS
 }
 """Our names by ``ncu``'s: those of ``COUNTERS``, and ``stall.barrier`` and so on, which are the
 warps of a scheduler that wait so, for each instruction that it issues."""
