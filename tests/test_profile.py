@@ -378,10 +378,16 @@ def test_the_report_says_the_sentence_and_shows_where_it_comes_from(profile: Pro
 
 
 def test_a_case_without_counters_says_why_and_keeps_its_prediction(profile: Profile) -> None:
-    bare = replace(profile.cases[0], counters={}, message="tiled on 1024: it hung\nmore")
+    bare = replace(
+        profile.cases[0],
+        counters={},
+        message="tiled on 1024: it hung\nmore",
+        unchecked="kernels/tiled.cu:9: inline PTX",
+    )
     lines = list(report(replace(profile, cases=(bare,), unknown=())))
     assert "| `tiled` | 1024x1024x1024 | 2K/16 | 128 | 24.0 | - |" in lines
     assert "No counters: tiled on 1024: it hung" in lines
+    assert "`tiled` is not counted on the CPU: kernels/tiled.cu:9: inline PTX" in lines
     assert not any("first limiter" in line for line in lines)
 
 
@@ -414,7 +420,7 @@ def test_the_sanitizer_and_the_cpu_agree_or_do_not(
 
 def test_the_page_is_what_is_stored() -> None:
     text = profile_tables.PAGE.read_text(encoding="utf-8")
-    assert text.count("<!-- end -->") == 3
+    assert text.count("<!-- end -->") == 4
     assert profile_tables.filled(text) == text, "run: python benchmarks/profile_tables.py"
     assert all(metric.ncu in text for metric in COUNTERS.values())
 

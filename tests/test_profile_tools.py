@@ -20,7 +20,7 @@ from pytest_gemm.doctor.machine import TIMED_OUT, Answer, Machine
 from pytest_gemm.launching import Launcher, program_of
 from pytest_gemm.profile import child
 from pytest_gemm.profile.document import read
-from pytest_gemm.profile.metrics import ALTERNATIVES, BY_NCU, NAMES
+from pytest_gemm.profile.metrics import ALTERNATIVES, BY_NCU, HOPPERS, NAMES
 from pytest_gemm.profile.ncu import ROUNDS, count
 from pytest_gemm.profile.profiling import profile, sanitized
 from pytest_gemm.profile.sanitizer import sanitize
@@ -130,7 +130,7 @@ def metrics_of(command: Sequence[str]) -> list[str]:
 
 def test_ncu_is_asked_for_every_metric_and_changes_nothing_on_the_gpu() -> None:
     machine = Toolbox(counters={"l2": 12.5})
-    counted = count(machine, cases("naive", "tiled"), 1)
+    counted = count(machine, cases("naive", "tiled"), 1, "9.0")
     [command] = machine.commands
     assert command[0] == NCU
     assert metrics_of(command) == list(NAMES)
@@ -146,10 +146,17 @@ def test_ncu_is_asked_for_every_metric_and_changes_nothing_on_the_gpu() -> None:
     assert counted.launches["tiled-1024x1024x1024-float32"][0].kernel == "tiled(int)"
 
 
+def test_what_hopper_alone_has_is_asked_of_it_alone() -> None:
+    machine = Toolbox(counters={"l2": 12.5})
+    count(machine, cases("tiled"), 0, "8.9")
+    assert set(NAMES) - set(metrics_of(machine.commands[0])) == HOPPERS
+    assert len(HOPPERS) == 1
+
+
 def test_a_metric_that_ncu_does_not_know_is_left_out_or_asked_for_by_its_other_name() -> None:
     gone = {"dram__bytes_read.sum", "gpc__cycles_elapsed.avg.per_second"}
     machine = Toolbox(counters={"dram_read": 64.0}, unknown=gone)
-    counted = count(machine, cases("tiled"), 0)
+    counted = count(machine, cases("tiled"), 0, "9.0")
     assert set(counted.unknown) == gone
     assert len(machine.commands) == 3
     last = metrics_of(machine.commands[-1])
@@ -161,7 +168,7 @@ def test_a_metric_that_ncu_does_not_know_is_left_out_or_asked_for_by_its_other_n
 
 def test_an_ncu_that_knows_next_to_nothing_is_not_asked_forever() -> None:
     machine = Toolbox(unknown={*NAMES, *ALTERNATIVES.values()})
-    missing = count(machine, cases("tiled"), 0).missing
+    missing = count(machine, cases("tiled"), 0, "9.0").missing
     assert len(machine.commands) == ROUNDS
     assert missing is not None
     assert "does not know" in missing.text
@@ -170,7 +177,7 @@ def test_an_ncu_that_knows_next_to_nothing_is_not_asked_forever() -> None:
 def test_a_case_that_failed_there_says_why_and_the_others_keep_their_launches() -> None:
     naive, tiled = cases("naive", "tiled")
     machine = Toolbox(counters={"l2": 12.5}, errors={naive.id: "naive on 1024: it hung"})
-    counted = count(machine, [naive, tiled], 0)
+    counted = count(machine, [naive, tiled], 0, "9.0")
     assert counted.errors == {naive.id: "naive on 1024: it hung"}
     assert counted.launches[naive.id] == []
     assert [launch.kernel for launch in counted.launches[tiled.id]] == ["tiled(int)"] * 2
@@ -206,7 +213,7 @@ DENIED = "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n"
     ],
 )
 def test_what_is_missing_and_how_to_get_it(machine: Toolbox, text: str, remedy: str) -> None:
-    missing = count(machine, cases("tiled"), 0).missing
+    missing = count(machine, cases("tiled"), 0, "9.0").missing
     assert missing is not None
     assert text in missing.text
     assert remedy in missing.remedy

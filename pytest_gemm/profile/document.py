@@ -31,7 +31,8 @@ class Profiled:
 
     ``seconds`` is the median of a launch without any tool, None where it was not timed; ``traffic``
     was counted on the CPU; ``build`` are the facts of the build on the GPU, ``static`` those of
-    the static gate; ``counters``: see ``metrics``. ``message`` says why counters are missing.
+    the static gate; ``counters``: see ``metrics``. ``message`` says why counters are missing,
+    ``unchecked`` why nothing was counted on the CPU.
     """
 
     kernel: str
@@ -48,6 +49,7 @@ class Profiled:
     build: Mapping[str, Any] = field(default_factory=dict)
     static: Mapping[str, float] = field(default_factory=dict)
     counters: Counters = field(default_factory=dict)
+    unchecked: str = ""
 
     @classmethod
     def of(cls, case: Case, result: Result) -> Profiled:
@@ -58,6 +60,7 @@ class Profiled:
             *(launch.grid, launch.block, result.outcome, result.message),
             result.estimate.median if result.estimate else None,
             dict(result.traffic),
+            unchecked=result.unchecked,
         )
 
     @property

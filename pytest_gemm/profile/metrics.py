@@ -119,5 +119,8 @@ NAMES = {metric.ncu: name for name, metric in COUNTERS.items()} | {
 """Our names by ``ncu``'s: those of ``COUNTERS``, and ``stall.barrier`` and so on, which are the
 warps of a scheduler that wait so, for each instruction that it issues."""
 
+HOPPERS = {STALL.format("gmma")}
+"""What sm_90 alone has."""
+
 BY_NCU = NAMES | {other: NAMES[name] for name, other in ALTERNATIVES.items()}
 """The same with the other names."""

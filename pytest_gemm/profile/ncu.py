@@ -13,7 +13,7 @@ from pytest_gemm.doctor.host import container_kind
 from pytest_gemm.doctor.machine import Machine
 from pytest_gemm.doctor.profiler import DENIED, denied, find
 from pytest_gemm.profile.counters import Launch, read
-from pytest_gemm.profile.metrics import ALTERNATIVES, NAMES
+from pytest_gemm.profile.metrics import ALTERNATIVES, HOPPERS, NAMES
 from pytest_gemm.profile.tools import Watched, watched
 
 OPTIONS = (
@@ -47,12 +47,15 @@ class Counted:
     missing: Finding | None = None
 
 
-def count(machine: Machine, cases: Sequence[Case], gpu: int) -> Counted:
-    """Profile the cases, one after another. What ``ncu`` does not know is left out."""
+def count(machine: Machine, cases: Sequence[Case], gpu: int, capability: str) -> Counted:
+    """Profile the cases, one after another. What ``ncu`` does not know is left out.
+
+    ``capability`` is the GPU's, such as ``9.0``.
+    """
     program = find(machine, "ncu")
     if not program:
         return Counted(missing=advice("ncu", "ncu is not here", INSTALL))
-    metrics = list(NAMES)
+    metrics = [metric for metric in NAMES if metric not in HOPPERS or capability == "9.0"]
     unknown: list[str] = []
     for _ in range(ROUNDS):
         tool = [program, *OPTIONS, "--metrics", ",".join(metrics)]

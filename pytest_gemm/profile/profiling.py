@@ -47,7 +47,7 @@ def profile(
     if not passed:
         return whole
     say(f"ncu: {len(passed)} cases")
-    counted = count(machine, passed, gpu)
+    counted = count(machine, passed, gpu, str(device.environment["compute_capability"]))
     if counted.missing is not None:
         return replace(whole, missing=counted.missing)
     for case in passed:

@@ -147,6 +147,10 @@ def _left(profile: Profile) -> Iterator[str]:
         if case.message:
             yield f"No counters: {plain(case.message.partition(chr(10))[0])}"
             yield ""
+    for kernel, why in {case.kernel: case.unchecked for case in profile.cases}.items():
+        if why:
+            yield f"{code(kernel)} is not counted on the CPU: {plain(why)}"
+            yield ""
     if profile.unknown:
         yield f"Not known to this ncu on this GPU: {', '.join(map(code, profile.unknown))}."
         yield ""
