@@ -1,0 +1,473 @@
+"""The kernel ladder: its machine code on any machine, its times on a GPU, and the table of both.
+
+    python benchmarks/gpu/ladder.py FOLDER --compile           anywhere: pytest-gemm[static], C++
+    python benchmarks/gpu/ladder.py FOLDER [--seconds 250]     on the GPU that was compiled for
+    python benchmarks/gpu/ladder.py FOLDER --table
+
+The first writes ``facts.json`` and the machine code of every rung and of every variant of the last
+ones. The second loads that code, checks each kernel exactly, and times all of them in turns with
+cuBLAS (float32 without TF32), a copy of memory and additions; ``times.json`` is written after each
+problem. Kernels without machine code in the folder are compiled there; with ``--nvrtc`` all are,
+by the NVRTC of that machine. A kernel that fails a check is not timed, and the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from pytest_gemm.backends import open_backend  # noqa: E402
+from pytest_gemm.backends.base import CudaProgram, LaunchConfig, PythonProgram  # noqa: E402
+from pytest_gemm.backends.cuda.compiler import Image  # noqa: E402
+from pytest_gemm.backends.cuda.kernel import CudaExecutable  # noqa: E402
+from pytest_gemm.backends.cuda.reference import copy_program, cublas_program  # noqa: E402
+from pytest_gemm.backends.host import HostBackend  # noqa: E402
+from pytest_gemm.backends.host.check import ASCENDING  # noqa: E402
+from pytest_gemm.correctness import check_exactly, exact_suite  # noqa: E402
+from pytest_gemm.errors import GemmError  # noqa: E402
+from pytest_gemm.kernelspec import Kernel  # noqa: E402
+from pytest_gemm.launching import Launcher, arguments_of, loaded, program_of  # noqa: E402
+from pytest_gemm.matrices import operands  # noqa: E402
+from pytest_gemm.pipeline import TIMED_RECIPE  # noqa: E402
+from pytest_gemm.problem import Problem  # noqa: E402
+from pytest_gemm.registry import load_registry  # noqa: E402
+
+ARCHITECTURE = "sm_90"
+PEAK = 132 * 128 * 2 * 1.98e9
+"""FLOP/s in float32 of an H200: multiprocessors, lanes, two operations, cycles per second."""
+
+PROBLEMS = ("4096", "8192", "2048", "1024", "8192x256x4096", "256x8192x4096", "4095x4097x4099")
+"""The ones that count first. At the end tall and skinny, wide, and residues everywhere."""
+
+ADDED = ("8192", "16384")
+LARGE_CHECKS = ("768x640x544", "513x770x259", "1024x256x1")
+"""Beside the exact suite: whole blocks and several tiles; residues; a K of one."""
+
+COUNTED = Problem("gemm", 256, 256, 64)
+"""Where loads are counted: whole blocks of every rung."""
+
+LIBRARY = "cuBLAS"
+LEAST = 1e-3
+"""Seconds of one sample: as many launches as that takes."""
+
+ROUNDS, SLOW = 15, 6
+"""Samples of a kernel on a problem, and of one that takes five times as long as cuBLAS."""
+
+DUEL_ROUNDS, DUEL_LAUNCHES = 25, 10
+"""The fastest kernels and cuBLAS again, under a load that lasts."""
+
+BASE = "serpentine"
+SWEPT: tuple[dict[str, int], ...] = (
+    {"BK": 16},
+    {"BK": 16, "STAGES": 4},
+    {"BK": 16, "GROUP": 1},
+    {"BK": 16, "GROUP": 16},
+    {"BK": 8, "STAGES": 4},
+    {"BK": 16, "BM": 256},
+    {"BK": 16, "BN": 256},
+    {"BK": 32, "BM": 256},
+    {"BK": 16, "BM": 256, "STAGES": 4},
+    {"BK": 16, "TM": 8, "TN": 16},
+    {"BK": 16, "TM": 8, "WM": 32},
+    {"BK": 16, "WM": 128, "WN": 32},
+)
+"""Variants of the last rung: the parameters that are changed."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--table", action="store_true")
+    parser.add_argument("--nvrtc", action="store_true")
+    parser.add_argument("--seconds", type=float, default=250.0)
+    parser.add_argument("--only", default="", help="kernels whose id matches this expression")
+    parser.add_argument("--jobs", type=int, default=2)
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    if options.compile:
+        return compile_all(options)
+    if options.table:
+        print(table(options.folder))
+        return 0
+    return Bench(options).run()
+
+
+def rungs() -> list[Kernel]:
+    """Every kernel of the ladder, each after the one that it is derived from."""
+    registry = load_registry([ROOT / "kernels" / "ladder"], ROOT)
+    if registry.errors:
+        raise SystemExit("\n".join(map(str, registry.errors)))
+    waiting = list(registry.kernels("cuda"))
+    found: list[Kernel] = []
+    names = {""}
+    while waiting:
+        kernel = next(k for k in waiting if k.derived_from in names)
+        waiting.remove(kernel)
+        found.append(kernel)
+        names.add(kernel.name)
+    return found
+
+
+def variants() -> list[Kernel]:
+    """The last rung with other parameters."""
+    spec = load_registry([ROOT / "kernels" / "ladder"], ROOT).specs[BASE]
+    found = []
+    for changed in SWEPT:
+        title = "+".join(f"{name}:{value}" for name, value in changed.items())
+        params = tuple((dict(spec.params) | changed).items())
+        found += replace(spec, name=f"{BASE}[{title}]", params=params).kernels("cuda")
+    return found
+
+
+def chosen(options: argparse.Namespace) -> list[Kernel]:
+    return [k for k in (*rungs(), *variants()) if re.search(options.only, k.id)]
+
+
+def file_name(kernel: Kernel) -> str:
+    return re.sub(r"[^\w.]+", "_", kernel.id).strip("_") + ".cubin"
+
+
+# --- machine code ---------------------------------------------------------------------------------
+
+
+def compile_all(options: argparse.Namespace) -> int:
+    """Write machine code and facts. The exit code is 1 where a rung spills registers."""
+    kernels = chosen(options)
+    known = read(options.folder / "facts.json")
+    work = partial(compiled, options.folder)
+    with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
+        for kernel, found in zip(kernels, pool.map(work, kernels), strict=True):
+            known[kernel.id] = found
+            write(options.folder / "facts.json", known)
+            print(row(kernel.id, found), flush=True)
+    spilling = [k.id for k in kernels if known[k.id].get("facts", {}).get("spill_store_bytes")]
+    if spilling:
+        print("spills: " + ", ".join(spilling))
+    return bool(set(spilling) & {k.id for k in rungs()})
+
+
+def compiled(folder: Path, kernel: Kernel) -> dict[str, Any]:
+    """Compile one kernel into the folder; what its machine code says."""
+    from pytest_gemm.static import inspection
+    from pytest_gemm.static.sass import Code, read_code, without_inner
+    from pytest_gemm.static.toolchain import find_toolchain
+
+    inspector = inspection.Inspector(find_toolchain())
+    compiler = inspector._compiler(ARCHITECTURE)
+    images: list[Image] = []
+    codes: list[Code] = []
+    build = compiler.compile
+
+    def compile_and_keep(program: CudaProgram) -> Image:
+        images.append(build(program))
+        return images[-1]
+
+    def read_and_keep(disassembly: Any, entry: str) -> Code:
+        codes.append(read_code(disassembly, entry))
+        return codes[-1]
+
+    compiler.compile = compile_and_keep  # type: ignore[method-assign]
+    inspection.read_code = read_and_keep
+    try:
+        machine_code = inspector.inspect(kernel, ARCHITECTURE)
+    except GemmError as error:
+        return {"error": str(error).partition("\n")[0]}
+    (folder / file_name(kernel)).write_bytes(images[0].code)
+    code = codes[0]
+    bodies = [sorted(loop) for loop in without_inner(code.loops())]
+    parsed = [
+        [(i.name, i.operands[1:4]) for i in map(code.instructions.__getitem__, b)] for b in bodies
+    ]
+    inner = max(parsed, key=lambda body: sum(n == "FFMA" for n, _ in body), default=[])
+    return {
+        "entry": images[0].entry,
+        "toolchain": machine_code.toolchain,
+        "params": dict(kernel.params),
+        "facts": dict(machine_code.facts),
+        "reads": register_reads(inner),
+        "loads": loads(kernel),
+    }
+
+
+def register_reads(body: Sequence[tuple[str, Sequence[str]]]) -> dict[str, float]:
+    """What the multiply-adds of a loop read of the two register banks: a model.
+
+    ``cycles`` is how many a multiply-add takes if each bank gives one register a cycle, and what
+    the multiply-add before kept in the same place (``.reuse``) need not be read; ``reuse`` is the
+    share of multiply-adds that keep something.
+    """
+    count = cycles = kept = 0
+    cache: dict[int, str] = {}
+    for name, places in body:
+        if name != "FFMA":
+            continue
+        reads: Counter[int] = Counter()
+        keeping: dict[int, str] = {}
+        for place, text in enumerate(places):
+            register = re.search(r"\bR(\d+)", text)
+            if register is None:
+                continue
+            if cache.get(place) != register[1]:
+                reads[int(register[1]) % 2] += 1
+            if "reuse" in text:
+                keeping[place] = register[1]
+        cache = keeping
+        count += 1
+        kept += bool(keeping)
+        cycles += max(1, *reads.values()) if reads else 1
+    return {"cycles": round(cycles / count, 3), "reuse": round(kept / count, 3)} if count else {}
+
+
+def loads(kernel: Kernel) -> float:
+    """Words of global memory read per element of C and step of K, counted on a CPU."""
+    problem = kernel.of_kind(COUNTED if kernel.op == "gemm" else Problem("add", 64, 64, 0))
+    backend = HostBackend()
+    with loaded(backend, problem, operands(problem, 0)) as workspace:
+        report = backend.check(
+            CudaProgram(*kernel.program_fields),
+            LaunchConfig(*kernel.launch(problem)),
+            arguments_of(kernel, workspace),
+            order=ASCENDING,
+            timeout=60.0,
+        )
+    return report.traffic.matrices.load_words / (problem.M * problem.N * (problem.K or 1))
+
+
+# --- times ----------------------------------------------------------------------------------------
+
+
+class Bench:
+    """Checks and times on the GPU."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.folder: Path = options.folder
+        self.facts = read(self.folder / "facts.json")
+        self.backend: Any = open_backend("cuda", lambda line: print(line, file=sys.stderr))
+        self.started = time.monotonic()
+        device = self.backend.device
+        self.found: dict[str, Any] = {
+            "device": {"description": device.description, **device.environment},
+            "compiled": {},
+            "failures": {},
+            "times": {},
+            "duels": {},
+        }
+
+    @property
+    def left(self) -> float:
+        return self.options.seconds - (time.monotonic() - self.started)
+
+    def run(self) -> int:
+        launchers = self._checked(chosen(self.options))
+        self._save()
+        gemm = [launcher for launcher in launchers if launcher.kernel.op == "gemm"]
+        add = [launcher for launcher in launchers if launcher.kernel.op == "add"]
+        for sizes, timed in ((PROBLEMS, gemm), (ADDED, add)):
+            for size in sizes:
+                if timed and self.left > 0:
+                    self._time(size, timed)
+                    self._save()
+        self._duel(gemm)
+        self._save()
+        print(table(self.folder))
+        return bool(self.found["failures"])
+
+    def _save(self) -> None:
+        write(self.folder / "times.json", self.found)
+
+    def _checked(self, kernels: Sequence[Kernel]) -> list[Launcher]:
+        """Those that load and are exact."""
+        right = []
+        for kernel in kernels:
+            try:
+                launcher = Launcher(kernel, self.backend, self._executable(kernel), 20.0)
+                large = LARGE_CHECKS if kernel.op == "gemm" else ("1024", "333x777")
+                problems = [kernel.of_kind(Problem.parse(size, kernel.op)) for size in large]
+                for problem in (*exact_suite(kernel), *problems):
+                    check_exactly(launcher.once, self.backend, problem, kernel=kernel.id)
+            except GemmError as error:
+                self.found["failures"][kernel.id] = str(error)[:2000]
+                print(f"FAIL {kernel.id}: {str(error).partition(chr(10))[0]}", flush=True)
+                if self.backend.lost:
+                    raise
+                continue
+            right.append(launcher)
+        took = time.monotonic() - self.started
+        print(f"{len(right)} of {len(kernels)} kernels are exact [{took:.0f} s]", flush=True)
+        return right
+
+    def _executable(self, kernel: Kernel) -> Any:
+        path = self.folder / file_name(kernel)
+        known = self.facts.get(kernel.id, {})
+        if self.options.nvrtc or "entry" not in known or not path.is_file():
+            executable = self.backend.compile(program_of(kernel, None))
+            self.found["compiled"][kernel.id] = {"registers": executable.facts["registers"]}
+            return executable
+        backend, program = self.backend, CudaProgram(*kernel.program_fields)
+        image = Image(path.read_bytes(), known["entry"], 0.0)
+        return CudaExecutable(backend._api, backend._queue, backend._limits, program, image)
+
+    def _library(self, op: str) -> Launcher:
+        program: PythonProgram = cublas_program() if op == "gemm" else copy_program()
+        name = LIBRARY if op == "gemm" else "copy"
+        kernel = Kernel(name, op=op, args=program.parameters, callable=name)
+        return Launcher(kernel, self.backend, self.backend.compile(program), 20.0)
+
+    def _time(self, size: str, launchers: Sequence[Launcher]) -> None:
+        """Every kernel once in each round, cuBLAS (or a copy) at both ends of it."""
+        op = launchers[0].kernel.op
+        library = self._library(op)
+        problem = Problem.parse(size, op)
+        samples: dict[str, list[float]] = {}
+        with loaded(self.backend, problem, operands(problem, 0, TIMED_RECIPE)) as workspace:
+            for _ in range(20):  # the clocks climb
+                library.once(workspace)
+            yardstick = min(library.time(workspace, 1) for _ in range(5))
+            expected = {}
+            for launcher in launchers:
+                launcher.once(workspace)
+                expected[launcher.kernel.id] = launcher.time(workspace, 1)
+            for turn in range(ROUNDS):
+                order = [library, *launchers[:: -1 if turn % 2 else 1], library]
+                for launcher in order:
+                    name = launcher.kernel.id
+                    seconds = expected.get(name, yardstick)
+                    if self.left < 0 or (turn >= SLOW and seconds > 5 * yardstick):
+                        continue
+                    launches = max(1, int(LEAST / seconds))
+                    taken = launcher.time(workspace, launches) / launches
+                    samples.setdefault(name, []).append(float(f"{taken:.6g}"))
+            after = self.backend.conditions()
+        self.found["times"][f"{op} {size}"] = {"samples": samples, "after": dict(after)}
+        best = sorted((median(times), name) for name, times in samples.items())[:4]
+        shown = ", ".join(f"{name} {seconds * 1e6:.1f} us" for seconds, name in best)
+        print(f"{op} {size}: {shown} [{time.monotonic() - self.started:.0f} s]", flush=True)
+
+    def _duel(self, launchers: Sequence[Launcher]) -> None:
+        """The three fastest at 4096 and cuBLAS, many launches in a row each."""
+        samples = self.found["times"].get("gemm 4096", {}).get("samples", {})
+        fastest = sorted(launchers, key=lambda x: median(samples.get(x.kernel.id, [1e9])))[:3]
+        for size in ("4096", "8192"):
+            if self.left < 0 or not samples:
+                return
+            problem = Problem.parse(size)
+            contenders = [self._library("gemm"), *fastest]
+            found: dict[str, list[float]] = {x.kernel.id: [] for x in contenders}
+            after: list[Any] = []
+            with loaded(self.backend, problem, operands(problem, 0, TIMED_RECIPE)) as workspace:
+                for turn in range(DUEL_ROUNDS if size == "4096" else 8):
+                    for launcher in contenders[:: -1 if turn % 2 else 1]:
+                        if self.left < 0:
+                            break
+                        taken = launcher.time(workspace, DUEL_LAUNCHES) / DUEL_LAUNCHES
+                        found[launcher.kernel.id].append(float(f"{taken:.6g}"))
+                    after.append(dict(self.backend.conditions()))
+            self.found["duels"][size] = {"samples": found, "after": after}
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+
+def row(name: str, found: dict[str, Any]) -> str:
+    """What the machine code says of one kernel, in one line."""
+    if "error" in found:
+        return f"{name}: {found['error']}"
+    cells = [f"{name:<44}", *static_cells(found)]
+    spills = found["facts"]["spill_store_bytes"]
+    return " | ".join([*cells, f"spills {spills}" if spills else ""])
+
+
+def static_cells(found: dict[str, Any]) -> list[str]:
+    """Registers, blocks on a multiprocessor, FFMA share, cycles by the model, loads."""
+    facts, reads = found["facts"], found["reads"]
+    instructions = facts.get("loop.instructions", 0)
+    share = facts.get("loop.FFMA", 0) / instructions if instructions else 0.0
+    per_element = found["loads"]
+    loaded_as = f"2K/{2 / per_element:.3g}" if reads and per_element else f"{per_element:g}"
+    return [
+        str(facts["registers"]),
+        str(facts.get("blocks_per_sm", "")),
+        f"{share:.1%}" if reads else "",
+        f"{reads['cycles']:.2f}" if reads else "",
+        "2K" if loaded_as == "2K/1" else loaded_as,
+    ]
+
+
+def table(folder: Path) -> str:
+    """Markdown: one row for each rung, then the variants, the fastest first; then the duels."""
+    facts, found = read(folder / "facts.json"), read(folder / "times.json")
+    return "\n".join(_lines(facts, found))
+
+
+def _lines(facts: dict[str, Any], found: dict[str, Any]) -> Iterator[str]:
+    times = {
+        problem: {name: median(values) for name, values in timed["samples"].items()}
+        for problem, timed in found.get("times", {}).items()
+    }
+    problems = [f"gemm {size}" for size in PROBLEMS if f"gemm {size}" in times]
+    shown = [problem.removeprefix("gemm ") for problem in problems]
+    head = ["kernel", "registers", "blocks/SM", "FFMA", "cycles/FFMA", "loads"]
+    head += [text for size in shown for text in (f"{size}: us", "TFLOP/s", "% cuBLAS", "% peak")]
+    yield f"| {' | '.join(head)} |"
+    yield "|" + " --- |" * len(head)
+    known = [kernel.id for kernel in rungs() if kernel.op == "gemm"]
+    first = times.get("gemm 4096", {})
+    others = sorted(set(first) - set(known) - {LIBRARY}, key=lambda name: first[name])
+    for name in (*known, *others, LIBRARY):
+        static = static_cells(facts[name]) if "facts" in facts.get(name, {}) else [""] * 5
+        cells = [name, *static]
+        for problem in problems:
+            seconds = times[problem].get(name)
+            cells += _rates(problem, seconds, times[problem][LIBRARY]) if seconds else [""] * 4
+        yield f"| {' | '.join(cells)} |"
+    for size in ADDED:
+        for name, seconds in times.get(f"add {size}", {}).items():
+            matrices = 2 if name == "copy" else 3
+            rate = matrices * 4 * int(size) ** 2 / seconds / 1e12
+            yield f"\nadd {size}: {name} {seconds * 1e6:.1f} us, {rate:.2f} TB/s"
+    for size, duel in found.get("duels", {}).items():
+        medians = {name: median(values) for name, values in duel["samples"].items() if values}
+        for name, seconds in medians.items():
+            ratio = medians[LIBRARY] / seconds
+            yield f"\nduel {size}: {name} {seconds * 1e6:.1f} us, {ratio:.4f} of cuBLAS' rate"
+    for name, failure in found.get("failures", {}).items():
+        yield f"\nFAILED {name}: {failure.partition(chr(10))[0]}"
+
+
+def _rates(problem: str, seconds: float, library: float) -> list[str]:
+    rate = Problem.parse(problem.removeprefix("gemm ")).flops / seconds
+    return [
+        f"{seconds * 1e6:.1f}",
+        f"{rate / 1e12:.2f}",
+        f"{library / seconds:.1%}",
+        f"{rate / PEAK:.1%}",
+    ]
+
+
+def read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def write(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
