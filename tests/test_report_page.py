@@ -95,12 +95,16 @@ def test_the_page_loads_nothing_and_runs_its_two_scripts_alone(whole: str) -> No
 
 
 def test_the_page_holds_samples_of_changed_cases_and_every_history(whole: str) -> None:
-    cases = Page(whole).data["cases"]
+    data = Page(whole).data
+    cases = data["cases"]
     [changed] = [c for c in cases if c["state"] == "slower"]
     assert changed["title"] == "tiled32 on 1024x1024x1024"
     assert len(changed["samples"]) == 24
     assert len(changed["history"]) == 4
-    assert changed["history"][0][-1] == pytest.approx(list(past(0.00202).deciles[::8]), rel=1e-4)
+    told = past(0.00202)
+    numbers = [1767268800, told.median, told.low, told.high, 0, told.deciles[0], told.deciles[-1]]
+    assert changed["history"][0] == pytest.approx(numbers, rel=1e-4)
+    assert data["origins"] == [[told.epoch, told.commit, ""]]
     assert all(not c["samples"] for c in cases if c["state"] == "same")
 
 

@@ -16,6 +16,7 @@ from pytest_gemm.report.marks import (
     line,
     points,
     series,
+    shapes,
     tooltip,
     whisker,
 )
@@ -115,8 +116,10 @@ def _rooflines(timed: Sequence[Line]) -> Iterator[Figure]:
             "mark": {"type": "line", "stroke": INK, "strokeWidth": 2, "strokeDash": [6, 4]},
             "encoding": {"description": {"value": f"measured ceilings: {'; '.join(told)}"}},
         }
-        marks = points([*TIPS, *tooltip(intensity_text="FLOP per byte")])
-        marks["encoding"] |= series("kernel", names)
+        marks = points(
+            [*TIPS, *tooltip(intensity_text="FLOP per byte")],
+            series("kernel", names) | shapes("kernel", names),
+        )
         yield Figure(
             id=f"roofline-{dtype}",
             title=f"Roofline, {dtype}",

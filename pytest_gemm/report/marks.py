@@ -84,16 +84,20 @@ def decades(values: Iterable[float]) -> dict[str, Any]:
 
 
 def series(field: str, names: Sequence[str]) -> Spec:
-    """Colour and shape by a field; a name keeps both, whichever others are shown."""
-    shown = names[:SERIES]
-    colours = [f"var(--series-{i + 1})" for i in range(len(shown))]
-    # No title, and one legend for both: they are merged where they are alike.
+    """Colour by a field; ``shapes`` goes with it. Their legends are one, as they are alike."""
+    colours = [f"var(--series-{i + 1})" for i in range(len(names[:SERIES]))]
+    return {"color": _by(field, names, colours)}
+
+
+def shapes(field: str, names: Sequence[str]) -> Spec:
+    """Shape by a field, for the layer of the points: a line would have points of its own."""
+    return {"shape": _by(field, names, SHAPES[: len(names)])}
+
+
+def _by(field: str, names: Sequence[str], values: Sequence[str]) -> Spec:
     legend = {"title": None} if len(names) > 1 else None
-    common = {"field": field, "type": "nominal", "legend": legend, "sort": None}
-    return {
-        "color": {**common, "scale": {"domain": list(shown), "range": colours}},
-        "shape": {**common, "scale": {"domain": list(shown), "range": SHAPES[: len(shown)]}},
-    }
+    scale = {"domain": list(names[:SERIES]), "range": list(values)}
+    return {"field": field, "type": "nominal", "legend": legend, "sort": None, "scale": scale}
 
 
 def tooltip(**titles: str) -> list[Spec]:
@@ -117,10 +121,10 @@ def line(order: str, detail: Iterable[str] = ()) -> Spec:
     return {"mark": {"type": "line", "strokeWidth": 2, "aria": False}, "encoding": encoding}
 
 
-def points(tips: Sequence[Spec]) -> Spec:
-    """The points themselves, with what is said of each."""
+def points(tips: Sequence[Spec], own: Spec | None = None) -> Spec:
+    """The points themselves, with what is said of each, and encodings of their ``own``."""
     mark = {"type": "point", "filled": True, "size": 64, "opacity": 1}
-    return {"mark": mark, "encoding": {"tooltip": list(tips)}}
+    return {"mark": mark, "encoding": {"tooltip": list(tips), **(own or {})}}
 
 
 def layered(encoding: Spec, *layers: Spec) -> Spec:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterator
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from typing import Any
 import jinja2
 import vl_convert
 
+from pytest_gemm.report.document import Past
 from pytest_gemm.report.figures import figures, notes, of_a_case
-from pytest_gemm.report.marks import Figure
+from pytest_gemm.report.marks import SHAPES, Figure
 from pytest_gemm.report.model import NOTABLE, STATES, Line, Report, told_rate
 from pytest_gemm.report.study import study_figures
 from pytest_gemm.report.text import percent, seconds
@@ -65,15 +67,22 @@ def _cards(report: Report) -> list[tuple[int, Line]]:
 
 
 def _data(report: Report, drawn: list[Figure]) -> dict[str, Any]:
-    """What the script needs and the page does not already say."""
+    """What the script needs and the page does not already say.
+
+    ``origins`` are [epoch, commit, anchor] of stored sessions, each once: most of a large page
+    are sessions.
+    """
+    origins: dict[tuple[str, str, str], int] = {}
     return {
         "figures": [figure.to_dict() for figure in drawn],
+        "shapes": SHAPES,
         "templates": of_a_case(),
-        "cases": [_case(line) for line in report.lines],
+        "cases": [_case(line, origins) for line in report.lines],
+        "origins": list(origins),
     }
 
 
-def _case(line: Line) -> dict[str, Any]:
+def _case(line: Line, origins: dict[tuple[str, str, str], int]) -> dict[str, Any]:
     return {
         "title": f"{line.kernel} on {line.problem}",
         "state": line.state,
@@ -82,12 +91,19 @@ def _case(line: Line) -> dict[str, Any]:
         "facts": line.facts,
         "now": [line.median, line.low, line.high] if line.median else None,
         "samples": [_short(value) for value in line.samples],
-        "history": [
-            [p.date, p.median, p.low, p.high, p.epoch, p.commit, p.anchor,
-             [p.deciles[0], p.deciles[-1]] if p.deciles and line.samples else None]
-            for p in line.history
-        ],
-    }  # fmt: skip
+        "history": [_session(past, line, origins) for past in line.history],
+    }
+
+
+def _session(
+    past: Past, line: Line, origins: dict[tuple[str, str, str], int]
+) -> list[int | float | None]:
+    """Seconds since 1970, median, low, high, index of the origin; then the outer deciles."""
+    origin = origins.setdefault((past.epoch, past.commit, past.anchor), len(origins))
+    seconds = int(datetime.fromisoformat(past.date).timestamp())
+    times = [_short(value) for value in (past.median, past.low, past.high)]
+    shown = past.deciles if line.samples else ()
+    return [seconds, *times, origin, *map(_short, shown[:1] + shown[-1:])]
 
 
 def _cells(line: Line) -> list[tuple[str, str, str]]:

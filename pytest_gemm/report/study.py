@@ -16,6 +16,7 @@ from pytest_gemm.report.marks import (
     line,
     points,
     series,
+    shapes,
     tooltip,
     whisker,
 )
@@ -74,7 +75,7 @@ def _ladder(study: Study, id: str) -> Iterator[Figure]:
         "y": Axis("speedup", "speed-up of the step", zero=True).to_dict(),
         **series("step", order),
     }
-    marks = points(tooltip(step="step", N="N", text="speed-up"))
+    marks = points(tooltip(step="step", N="N", text="speed-up"), shapes("step", order))
     yield Figure(
         id=f"{id}-ladder",
         title="Study of a ladder: what each step brought",
@@ -96,7 +97,7 @@ def _one() -> Spec:
     return {
         "data": {"values": [{"speedup": 1}]},
         "mark": {"type": "rule", "stroke": INK, "strokeDash": [4, 4], "aria": False},
-        "encoding": {"x": None, "color": None, "shape": None},
+        "encoding": {"x": None, "color": None},
     }
 
 
@@ -194,7 +195,7 @@ def _crossovers(study: Study, id: str) -> Iterator[Figure]:
             "y": Axis("time", "time in ms", 10, options=decades(shown)).to_dict(),
             **series("curve", names),
         }
-        marks = points(tooltip(curve="curve", N="N", text="time"))
+        marks = points(tooltip(curve="curve", N="N", text="time"), shapes("curve", names))
         crossed = [x for x in found if x["kind"] == "found"]
         yield Figure(
             id=f"{id}-crossover-{op}",
@@ -212,7 +213,7 @@ def _crossovers(study: Study, id: str) -> Iterator[Figure]:
 
 def _crossings(found: Sequence[Mapping[str, Any]]) -> Iterator[Spec]:
     """The crossovers, with their intervals where both ends were measured."""
-    alone: Spec = {"y": None, "color": None, "shape": None}
+    alone: Spec = {"y": None, "color": None}
     bounded = [x for x in found if x["low"] is not None and x["high"] is not None]
     for rows, mark, encoding in (
         (

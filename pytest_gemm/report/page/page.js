@@ -2,6 +2,7 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const SERIES = 8;
+  const SHAPES = data.shapes;
   const UNITS = [[1, "s"], [1e-3, "ms"], [1e-6, "us"], [1e-9, "ns"]];
 
   // Figures: drawn when they come into sight.
@@ -32,7 +33,9 @@
       const { color, shape } = part.encoding || {};
       if (color?.scale?.domain) {
         color.scale = { domain: names, range: names.map((_, i) => `var(--series-${i + 1})`) };
-        shape.scale = { domain: names, range: shape.scale.range.slice(0, names.length) };
+      }
+      if (shape) {
+        shape.scale = { domain: names, range: SHAPES.slice(0, names.length) };
       }
     }
     return copy;
@@ -96,23 +99,28 @@
     return `${(value / scale).toPrecision(4)} ${unit}`;
   }
 
+  function dateOf(seconds) {
+    return new Date(seconds * 1000).toISOString().slice(0, 19).replace("T", " ");
+  }
+
   function drawCase(place, shown) {
     if (!shown.now || !shown.history.length) return;
     const [scale, unit] = unitOf(shown.now[0]);
-    const days = shown.history.map(([date]) => date.slice(0, 10));
+    const days = shown.history.map(([at]) => dateOf(at).slice(0, 10));
     const long = new Set(days).size < days.length;
-    const past = shown.history.map(([date, median, low, high, epoch, commit, anchor, deciles], order) => ({
-      date: (long ? date.slice(0, 19).replace("T", " ") : days[order]) + (anchor ? ` (${anchor})` : ""), order, epoch,
-      commit, deciles, now: 0, time: median / scale, low: low / scale, high: high / scale,
-      time_text: told(median), between: `${told(low)} to ${told(high)}`,
-    }));
+    const past = shown.history.map(([at, median, low, high, origin, ...deciles], order) => {
+      const [epoch, commit, anchor] = data.origins[origin];
+      const date = (long ? dateOf(at) : days[order]) + (anchor ? ` (${anchor})` : "");
+      return { date, order, epoch, commit, deciles, now: 0, time: median / scale, low: low / scale,
+               high: high / scale, time_text: told(median), between: `${told(low)} to ${told(high)}` };
+    });
     const [median, low, high] = shown.now;
     const now = { date: "this run", order: past.length, epoch: past.at(-1).epoch, commit: "", now: 1,
                   time: median / scale, low: low / scale, high: high / scale,
                   time_text: told(median), between: `${told(low)} to ${told(high)}` };
     panel(place, "Stored sessions and this run", "history", [...past, now], unit, 280);
     if (!shown.samples.length) return;
-    const old = past.filter((row) => row.deciles).slice(-6).map((row) => ({
+    const old = past.filter((row) => row.deciles.length).slice(-6).map((row) => ({
       ...row, low: row.deciles[0] / scale, high: row.deciles[1] / scale,
       between: `deciles ${told(row.deciles[0])} to ${told(row.deciles[1])}` }));
     const samples = shown.samples.map((value) => ({ ...now, low: null, high: null, time: value / scale }));
@@ -125,7 +133,7 @@
 
   function panel(place, title, name, rows, unit, height) {
     const box = add(place, "div");
-    add(box, "h4", title);
+    add(box, "h3", title);
     const plot = add(box, "div", "", "plot");
     const spec = structuredClone(data.templates[name]);
     for (const part of [spec, ...spec.layer]) {
@@ -138,8 +146,9 @@
 
   for (const card of document.querySelectorAll("details[data-case]")) {
     card.addEventListener("toggle", () => {
-      const place = card.querySelector(".drawn");
-      if (card.open && !place.childElementCount) drawCase(place, data.cases[card.dataset.case]);
+      if (card.dataset.told || !card.open) return;
+      card.dataset.told = "yes";
+      drawCase(card.querySelector(".drawn"), data.cases[card.dataset.case]);
     });
   }
 
