@@ -60,6 +60,7 @@ class Toolbox(Machine):
     errors: dict[str, str] = field(default_factory=dict)
     sick: dict[tuple[str, str], str] = field(default_factory=dict)
     said: str | None = None
+    started: bool = False
     answer: Answer = FINE
     commands: list[Sequence[str]] = field(default_factory=list)
     there: tuple[str, ...] = (NCU, SANITIZER)
@@ -75,17 +76,24 @@ class Toolbox(Machine):
 
     def run(self, command: Sequence[str], timeout: float) -> Answer:
         self.commands.append(command)
+        assert timeout == 360 * (1 + self.cases_of(command))
         log = Path(command[command.index("--log-file") + 1])
         way, wanted, answers = command[-3:]
         plan = [Case.from_dict(data) for data in json.loads(Path(wanted).read_text())["cases"]]
         if self.said is not None:
             log.write_text(self.said)
+            if self.started:
+                Path(answers).write_text("")
             return self.answer
         text = self.counted(command, plan) if way == "counters" else self.checked(command, plan)
         log.write_text(text)
         if "Failed to find" not in text:
             Path(answers).write_text("".join(self.line(case) for case in plan))
         return self.answer
+
+    @staticmethod
+    def cases_of(command: Sequence[str]) -> int:
+        return len(json.loads(Path(command[-2]).read_text())["cases"])
 
     def line(self, case: Case) -> str:
         if error := self.errors.get(case.id):
@@ -206,6 +214,16 @@ DENIED = "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n"
             "pytest-gemm doctor",
         ),
         (
+            Toolbox(said="", answer=Answer(1, "pytest-gemm: starting\npytest-gemm: no CuPy\n")),
+            "saw 0 launches of 0: pytest-gemm: no CuPy",
+            "pytest-gemm doctor",
+        ),
+        (
+            Toolbox(said="", answer=Answer(-11, "")),
+            "saw 0 launches of 0: exit code -11",
+            "pytest-gemm doctor",
+        ),
+        (
             Toolbox(said="", answer=Answer(TIMED_OUT, "no answer for 960 s")),
             "saw 0 launches of 0: no answer for 960 s",
             "pytest-gemm doctor",
@@ -220,6 +238,11 @@ def test_what_is_missing_and_how_to_get_it(machine: Toolbox, text: str, remedy: 
 
 
 # compute-sanitizer
+
+CLEAN = (
+    "========= COMPUTE-SANITIZER\n========= Target application returned an error\n"
+    "========= ERROR SUMMARY: 0 errors\n"
+)
 
 
 def test_a_clean_project_takes_one_process_for_each_tool() -> None:
@@ -252,14 +275,29 @@ def test_a_launch_that_failed_without_a_finding_is_a_finding() -> None:
     ("machine", "text"),
     [
         (Toolbox(there=()), "compute-sanitizer is not here"),
-        (Toolbox(said="========= Error: Device not supported\n"), "Error: Device not supported"),
+        (
+            Toolbox(said="========= Error: Device not supported\n", started=True),
+            "compute-sanitizer does not work here: Error: Device not supported",
+        ),
+        (
+            Toolbox(said=f"{CLEAN}", answer=Answer(1, "pytest-gemm: no CuPy\n")),
+            "compute-sanitizer does not work here: pytest-gemm: no CuPy",
+        ),
     ],
 )
 def test_a_sanitizer_that_does_not_work_says_so(machine: Toolbox, text: str) -> None:
     found = sanitize(machine, cases("tiled"), 0, lambda _: None)
     assert isinstance(found, Finding)
     assert text in found.text
-    assert "CUDA toolkit" in found.remedy
+    assert ("CUDA toolkit" if not machine.there else "doctor") in found.remedy
+
+
+def test_a_kernel_that_hangs_or_crashes_its_process_is_put_down_to_it() -> None:
+    for said, text in ((CLEAN, "its process ended: exit code -14"), ("", "exit code -14")):
+        machine = Toolbox(said=said, started=True, answer=Answer(-14, ""))
+        found = sanitize(machine, cases("naive", "tiled"), 0, lambda _: None)
+        assert not isinstance(found, Finding)
+        assert set(found["tiled"].values()) == {text}
 
 
 # The whole
@@ -353,6 +391,7 @@ class Watched(FakeCuda):
     def __init__(self) -> None:
         super().__init__()
         self.allocated: list[int] = []
+        self.alarms: list[int] = []
 
     def rt_malloc(self, nbytes: int) -> int:
         self.allocated.append(nbytes)
@@ -371,7 +410,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Watched:
     fake.kernels["tiled"] = FakeKernel(sizes=(8, 8, 8, 4, 4, 4))
     backend = fake.backend()
     monkeypatch.setattr(backends, "open_backend", lambda *_: backend)
-    monkeypatch.setattr(child.signal, "alarm", lambda _: None)
+    monkeypatch.setattr(child.signal, "alarm", fake.alarms.append)
     return fake
 
 
@@ -425,6 +464,7 @@ def test_a_kernel_that_computes_nothing_is_not_profiled(cuda: Watched, tmp_path:
     (tiled,) = cases("tiled")
     [answer] = answers("counters", tmp_path, [replace(tiled, problem=tiled.kernel.problem("64"))])
     assert answer["launches"] == 0
+    assert cuda.alarms == [child.SECONDS]
     assert answer["error"].startswith("tiled on ")
     assert watched_launches(cuda) == []
 
@@ -444,7 +484,6 @@ def test_the_sanitizer_sees_each_small_problem_in_memory_without_guards(
 def test_a_gpu_that_cannot_be_used_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(child.signal, "alarm", lambda _: None)
     fake = Watched()
     fake.failures["getDeviceCount"] = "cudaErrorNoDevice"
     monkeypatch.setattr(backends, "open_backend", lambda *_: fake.backend())

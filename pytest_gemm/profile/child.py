@@ -36,8 +36,8 @@ from pytest_gemm.workers.turns import Turns
 LAUNCHES = 3
 """Of each case under a profiler; each counter is the median of as many."""
 
-SECONDS = 900
-"""After which the process ends itself, whatever a kernel does; its tool ends with it then."""
+SECONDS = 300
+"""Of a case, after which the process ends itself whatever its kernel does, and its tool with it."""
 
 Way = Callable[[Case, CudaBackend, Reuse], tuple[int, Mapping[str, Any]]]
 
@@ -73,7 +73,6 @@ WAYS = {way.__name__: way for way in (counters, sanitizer)}
 
 def main(arguments: Sequence[str]) -> int:
     """Exit code 1 where the device cannot be used at all."""
-    signal.alarm(SECONDS)
     way, wanted, answers = arguments
     plan = json.loads(Path(wanted).read_text(encoding="utf-8"))
     try:
@@ -96,6 +95,7 @@ def _answers(
     reuse = Reuse()
     for data in cases:
         case = Case.from_dict(data)
+        signal.alarm(SECONDS)
         try:
             launches, facts = way(case, backend, reuse)
         except GemmError as error:

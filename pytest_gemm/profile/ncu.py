@@ -99,7 +99,7 @@ def _take(launches: Iterator[Launch], number: int) -> Iterator[Launch]:
 
 
 def _reason(run: Watched) -> str:
-    """Its first complaint, or what was printed first."""
+    """Its first complaint, or what was printed last."""
     complaints = [match["text"] for match in _COMPLAINT.finditer(run.said)]
     errors = [text for text in complaints if "Profiling results may be" not in text]
-    return next(iter(errors), "") or run.answer.first_line or f"exit code {run.answer.code}"
+    return next(iter(errors), "") or run.last_line

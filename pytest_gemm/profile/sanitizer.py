@@ -25,6 +25,7 @@ Found = Mapping[str, Mapping[str, str]]
 
 _LINE = re.compile(r"^=+ (?P<text>\S.*)$", re.MULTILINE)
 _SUMMARY = re.compile(r"^=+ (?:RACECHECK|ERROR) SUMMARY: (?P<count>\d+)", re.MULTILINE)
+_UNUSABLE = re.compile("Device not supported|Unable to find injection library")
 _TITLE = ("COMPUTE-SANITIZER", "RACECHECK SUMMARY", "ERROR SUMMARY", "Target application")
 
 
@@ -55,17 +56,17 @@ def _blamed(
     A kernel that went wrong ends the CUDA context, so nothing after it in a process can be judged.
     """
     run = watched(machine, tool, "sanitizer", cases, gpu)
-    summary = _SUMMARY.search(run.said)
-    if summary is None:
-        reason = first_line(run)
-        return advice("compute-sanitizer", f"{tool[0]} does not work here: {reason}", INSTALL)
+    if not run.started or _UNUSABLE.search(run.said):
+        text = f"{tool[0]} does not work here: {first_line(run)}"
+        return advice("compute-sanitizer", text, "pytest-gemm doctor")
     errors = [answer["error"] for answer in run.answers if "error" in answer]
-    is_clean = not int(summary["count"]) and not errors and len(run.answers) == len(cases)
-    if is_clean:
+    summary = _SUMMARY.search(run.said)
+    is_clean = summary is not None and not int(summary["count"])
+    if is_clean and not errors and len(run.answers) == len(cases):
         return {case.kernel.id: "" for case in cases}
     if len(cases) == 1:
-        text = first_line(run) if int(summary["count"]) else "; ".join(errors)
-        return {cases[0].kernel.id: text or "its process ended"}
+        text = "; ".join(errors) if is_clean else first_line(run)
+        return {cases[0].kernel.id: text or f"its process ended: {run.last_line}"}
     apart: dict[str, str] = {}
     for case in cases:
         said = _blamed(machine, tool, [case], gpu)
@@ -79,4 +80,4 @@ def first_line(run: Watched) -> str:
     """The first thing that the tool says of the program, or else that was printed."""
     lines = (match["text"].strip() for match in _LINE.finditer(run.said))
     said = (line for line in lines if not line.startswith(_TITLE))
-    return next(said, "") or run.answer.first_line or f"exit code {run.answer.code}"
+    return next(said, "") or run.last_line

@@ -13,14 +13,18 @@ from pytest_gemm.case import Case
 from pytest_gemm.doctor.machine import Answer, Machine
 
 CHILD = "pytest_gemm.profile.child"
-SECONDS = 960
-"""After which a tool is ended that did not end with ``child``."""
+SECONDS = 360
+"""Of a case, after which a tool is ended that did not end with ``child``, which waits for 300."""
 
 
 @dataclass(frozen=True)
 class Watched:
-    """``answers``: see ``child``; ``log`` is what the tool wrote, ``answer`` what was printed."""
+    """``answers``: see ``child``; ``log`` is what the tool wrote, ``answer`` what was printed.
 
+    ``started``: the device could be used, whatever came then.
+    """
+
+    started: bool
     answers: Sequence[Mapping[str, Any]]
     log: str
     answer: Answer
@@ -29,6 +33,12 @@ class Watched:
     def said(self) -> str:
         """All of it."""
         return f"{self.log}\n{self.answer.output}"
+
+    @property
+    def last_line(self) -> str:
+        """Of what was printed, or how the process ended."""
+        lines = [line.strip() for line in self.answer.output.splitlines() if line.strip()]
+        return lines[-1] if lines else f"exit code {self.answer.code}"
 
 
 def watched(
@@ -41,6 +51,12 @@ def watched(
         plan = {"gpu": gpu, "cases": [case.to_dict() for case in cases]}
         wanted.write_text(json.dumps(plan), encoding="utf-8")
         command = [*tool, "--log-file", str(log), machine.python, "-P", "-m", CHILD, way]
-        answer = machine.run([*command, str(wanted), str(answers)], SECONDS)
-        lines = (machine.text(str(answers)) or "").splitlines()
-        return Watched([json.loads(line) for line in lines], machine.text(str(log)) or "", answer)
+        answer = machine.run([*command, str(wanted), str(answers)], SECONDS * (1 + len(cases)))
+        text = machine.text(str(answers))
+        lines = (text or "").splitlines()
+        return Watched(
+            text is not None,
+            [json.loads(line) for line in lines],
+            machine.text(str(log)) or "",
+            answer,
+        )
