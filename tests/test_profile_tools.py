@@ -251,7 +251,10 @@ def test_a_clean_project_takes_one_process_for_each_tool() -> None:
     assert found == {
         name: {"memcheck": "", "racecheck": "", "synccheck": ""} for name in ("naive", "tiled")
     }
-    assert [command[2] for command in machine.commands] == ["memcheck", "racecheck", "synccheck"]
+    assert [command[:5] for command in machine.commands] == [
+        [SANITIZER, "--tool", tool, "--report-api-errors", "no"]
+        for tool in ("memcheck", "racecheck", "synccheck")
+    ]
 
 
 def test_what_is_found_is_put_down_to_its_kernel() -> None:

@@ -40,7 +40,8 @@ def sanitize(
     found: dict[str, dict[str, str]] = {case.kernel.id: {} for case in cases}
     for tool in TOOLS:
         progress(f"{tool}: {len(kernels)} kernels")
-        said = _blamed(machine, [program, "--tool", tool], list(kernels.values()), gpu)
+        command = [program, "--tool", tool, *OPTIONS]
+        said = _blamed(machine, command, list(kernels.values()), gpu)
         if isinstance(said, Finding):
             return said
         for kernel, text in said.items():
