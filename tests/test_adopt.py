@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_gemm.adopt.adopting import adopt
 from pytest_gemm.adopt.arguments import arguments
 from pytest_gemm.adopt.blocks import blocks
 from pytest_gemm.adopt.host_code import HostCode
@@ -21,7 +22,7 @@ from pytest_gemm.adopt.reading import Reading
 from pytest_gemm.adopt.sizes import Sizes
 from pytest_gemm.adopt.source import read_source
 from pytest_gemm.adopt.variant import by_meaning
-from pytest_gemm.adopt.variants import variants
+from pytest_gemm.adopt.variants import Uncompilable, variants
 from pytest_gemm.backends.base import CudaProgram, LaunchConfig
 from pytest_gemm.backends.host import HostBackend
 from pytest_gemm.cli import main
@@ -107,7 +108,7 @@ WILD = (
         "A B C M K N",
         ("cdiv(N, 32)", "cdiv(M, 4)"),
         ("32", "4"),
-        kind=(("dtype", "float16"), ("acc_dtype", "float32")),
+        kind=(("dtype", "float16"),),
     ),
     Wild(
         "accumulates",
@@ -118,6 +119,26 @@ WILD = (
     Wild("whole_numbers", says=("whole_numbers.cu:2: mul takes matrices of a: int32, b: int32",)),
     Wild("struct_by_value", says=(r"struct_by_value.cu:10: 'Matrix A' is a struct",)),
     Wild("dynamic_shared", "A B C M N K", shared_mem="2048"),
+    Wild(
+        "row_in_shared",
+        "A B C M N K",
+        ("cdiv(N, 256)", "M"),
+        ("256",),
+        shared_mem="4 * K",
+    ),
+    Wild(
+        "batched",
+        "A B C M N K strideA strideB strideC",
+        ("cdiv(N, 16)", "cdiv(M, 16)", "batch"),
+    ),
+    Wild(
+        "two_groups",
+        "A B C M N K",
+        ("cdiv(N, 32)", "M"),
+        ("32", "4"),
+        says=("pass one barrier in different lines", "atomics add in any order"),
+        kind=(("different_barriers", True), ("deterministic", False)),
+    ),
     Wild(
         "floor_grid",
         "A B C M N K",
@@ -171,7 +192,20 @@ WILD = (
         ("exact for multiples of 4 only, in N",),
         "37x44x19",
     ),
-    Wild("addition", "A B C M * N", ("cdiv(M * N, 256)",), ("256",), problem="37x29"),
+    Wild(
+        "addition",
+        "A B C M * N",
+        ("cdiv(M * N, 256)",),
+        ("256",),
+        problem="37x29",
+        kind=(("op", "add"),),
+    ),
+)
+
+
+KIND = (
+    *("op", "dtype", "layout", "transa", "transb", "alpha", "beta"),
+    *("deterministic", "different_barriers"),
 )
 
 
@@ -230,13 +264,8 @@ def test_a_kernel_of_the_wild_is_adopted_or_refused_with_the_reason(
     assert (kernel.requires, kernel.shared_mem) == (wild.requires, wild.shared_mem)
     assert kernel.params == wild.params
     plain = KernelSpec("plain")
-    for key in ("op", "dtype", "acc_dtype", "layout", "transa", "transb", "alpha", "beta"):
-        default = "float32" if key == "acc_dtype" else getattr(plain, key)
-        if wild.name == "addition" and key == "op":
-            default = "add"
-        if wild.name == "blas_double" and key == "acc_dtype":
-            default = "float64"
-        assert getattr(kernel, key) == dict(wild.kind).get(key, default)
+    for key in KIND:
+        assert getattr(kernel, key) == dict(wild.kind).get(key, getattr(plain, key)), key
     if not wild.says:
         assert "only" not in said
         assert "other" not in said
@@ -254,14 +283,14 @@ def test_the_plugin_runs_what_was_written(
     pytester: pytest.Pytester, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = pytester.mkdir("kernels")
-    for name in ("wide_integers", "register_tile", "vectors_of_four"):
+    for name in ("wide_integers", "vectors_of_four"):
         path = Path(shutil.copy(FILES / f"{name}.cu", folder))
         assert adopted(path, capsys, "--write")[0] == 0
     pytester.makepyfile("def test_kernels(gemm):\n    gemm.check()\n")
     result = pytester.runpytest_subprocess(
         "-W", "error", "--gemm-device=host", "--gemm-bench", "--gemm-size=37x44x19"
     )
-    assert result.parseoutcomes() == {"passed": 3, "new": 3}
+    assert result.parseoutcomes() == {"passed": 2, "new": 2}
 
 
 # The command
@@ -358,6 +387,38 @@ def test_a_kernel_that_computes_something_else_is_refused_with_its_nearest_readi
     assert '// grid  = ["cdiv(N, 16)", "cdiv(M, 16)"]' in said
     assert "term k = 0 of " in said
     assert path.read_text(encoding="utf-8") == GUARDED.replace("k = 0", "k = 1")
+
+
+def test_without_a_compiler_nothing_can_be_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTEST_GEMM_CXX", "/nowhere/c++")
+    write(tmp_path / "mul.cu", GUARDED)
+    assert main(["adopt", "mul.cu"]) == 1
+    said = capsys.readouterr()
+    assert "/nowhere/c++" in said.err
+    assert not said.out
+    assert "Traceback" not in said.err
+
+
+def test_without_time_nothing_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "mul.cu", GUARDED)
+    with prober(GUARDED, seconds=-1.0) as process, pytest.raises(Uncompilable, match="enough time"):
+        adopt(read_source(Path("mul.cu")), process, print)
+
+
+def test_a_grid_that_is_right_for_small_sizes_alone_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    guard = "if (row < M && col < N && M < 400)"
+    write(tmp_path / "mul.cu", GUARDED.replace("if (row < M && col < N)", guard))
+    code, said = adopted(Path("mul.cu"), capsys, "--write")
+    assert code == 1
+    assert "on 608x576x32, " in said
+    assert "are not written" in said
 
 
 # Where the declaration goes

@@ -22,9 +22,13 @@ from pytest_gemm.adopt.search import Search
 from pytest_gemm.adopt.sizes import Sizes
 from pytest_gemm.adopt.source import Source
 from pytest_gemm.adopt.variant import number_of
+from pytest_gemm.problem import Problem
 
 ORDER = "C depends on the order of the threads"
 ATOMIC = re.compile(r"atomic\w+").match
+MORE = 512
+"""Rows and columns that no block covers alone unless it covers all there are."""
+
 SHORT = "not all that there is was tried: the time was over, and --seconds gives more"
 OLD_C = "the old C is read although beta = 0"
 ADVICE = (
@@ -69,7 +73,19 @@ def adopt(source: Source, prober: Prober, progress: Callable[[str], None]) -> Ad
         failure = prober.check(reading).partition("\n")[0]
     if OLD_C in failure:
         failure += ADVICE
+    failure = failure or _on_more(prober, reading, found.problem)
     return Adoption(reading, tuple(notes), failure)
+
+
+def _on_more(prober: Prober, reading: Reading, problem: Problem) -> str:
+    """What goes wrong with more rows and columns than the check's problems have, if anything."""
+    sizes = Sizes(problem, reading.requires)
+    steps = {group[0]: MORE for group in sizes.groups if "K" not in group}
+    larger = sizes.moved(steps)
+    attempt = prober.attempt(reading, larger)
+    if attempt.is_exact or attempt.is_slow:
+        return ""
+    return f"on {larger.id}, {attempt.first_fault}"
 
 
 def _nearest(search: Search, prober: Prober) -> Adoption:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
-from typing import Any
 
 from pytest_gemm.adopt.attempt import Extent
 from pytest_gemm.adopt.prober import Prober
@@ -27,57 +26,73 @@ def grids(
     one = prober.attempt(reading.with_grid("1"), problem).extent
     if one.is_empty or one.rows[0] or one.columns[0]:
         return
-    if one.rows[1] >= problem.M and one.columns[1] >= problem.N:
-        yield from _of_longer(prober, reading, problem, strides)
+    if elements := _elements(prober, reading, problem):
+        yield (_parts("M * N", elements),)
         return
-    along_x = prober.attempt(reading.with_grid("2"), problem).extent
-    along_y = prober.attempt(reading.with_grid("1", "2"), problem).extent
-    x, y = _step(one, along_x, problem), _step(one, along_y, problem)
-    sides = {
-        "across": _parts("N", one.columns[1]),
-        "down": _parts("M", one.rows[1]),
-    }
-    if x and y and x != y:
+    tile, problem = _tile(prober, reading, problem)
+    if not tile:  # a block does it all
+        if strides:
+            threads = prod(int(size) for size in reading.block if size.isdecimal())
+            yield (_parts("M * N", threads),)
+        yield ("1",)
+        return
+    first, along_x, along_y = (
+        prober.attempt(reading.with_grid(*grid), problem).extent
+        for grid in (("1",), ("2",), ("1", "2"))
+    )
+    x, y = _step(first, along_x, problem), _step(first, along_y, problem)
+    sides = {name: _parts(name, side) for name, side in tile.items()}
+    if x and y and x != y and len(tile) == 2:
         yield sides[x], sides[y]
-        return
-    if one.run and along_x.run == min(2 * one.run, problem.M * problem.N):
-        # Whole rows are a run as well: of another length where rows are longer.
-        wider = Sizes(problem, reading.requires).moved({"N": 8})
-        if prober.attempt(reading.with_grid("1"), wider).extent.run == one.run:
-            yield (_parts("M * N", one.run),)
-            return
-    if x:
-        if (x == "across" and one.rows[1] >= problem.M) or (
-            x == "down" and one.columns[1] >= problem.N
-        ):
-            yield (sides[x],)
-        yield (f"{sides['across']} * {sides['down']}",)
-    elif y:
+    elif x and x in tile:
+        yield (" * ".join(sides[name] for name in ("N", "M") if name in tile),)
+    elif y and len(tile) == 1 and y in tile:
         yield "1", sides[y]
 
 
-def _of_longer(
-    prober: Prober, reading: Reading, problem: Problem, strides: bool
-) -> Iterator[tuple[str, ...]]:
-    """Grids for a block that writes all of C, which a longer C may tell apart."""
-    side = min(filter(None, (problem.M, problem.N, problem.K)))
-    if not reading.requires:
-        for name in ("M", "N"):
-            sizes: dict[str, Any] = {
-                "M": side,
-                "N": side,
-                "K": min(side, problem.K),
-                name: side + LONG,
-            }
-            longer = replace(problem, **sizes)
+def _elements(prober: Prober, reading: Reading, problem: Problem) -> int:
+    """How many elements a block writes that takes them one after another, row by row or column by
+    column; 0 where it does not.
+
+    Whole rows are such a run as well, of another length where rows are longer.
+    """
+    sizes = Sizes(problem, reading.requires)
+    one, two = (prober.attempt(reading.with_grid(count), problem).extent for count in ("1", "2"))
+    for kind, name in (("run", "N"), ("column_run", "M")):
+        run = int(getattr(one, kind))
+        if not run or getattr(two, kind) != min(2 * run, problem.M * problem.N):
+            continue
+        wider = prober.attempt(reading.with_grid("1"), sizes.moved({_first(sizes, name): 8}))
+        down = prober.attempt(reading.with_grid("1", "2"), problem).extent
+        if run < problem.M * problem.N and getattr(wider.extent, kind) == run and down == one:
+            return run
+    return 0
+
+
+def _tile(prober: Prober, reading: Reading, problem: Problem) -> tuple[dict[str, int], Problem]:
+    """The rows (M) and columns (N) of a block, and a problem in which several fit side by side.
+
+    A side of which a block does all, however long it is, is left out.
+    """
+    sizes = Sizes(problem, reading.requires)
+    tile: dict[str, int] = {}
+    steps: dict[str, int] = {}
+    one = prober.attempt(reading.with_grid("1"), problem).extent
+    for name, end in (("M", one.rows[1]), ("N", one.columns[1])):
+        if end >= getattr(problem, name):
+            step = {_first(sizes, name): LONG}
+            longer = sizes.moved(step)
             extent = prober.attempt(reading.with_grid("1"), longer).extent
-            covered = extent.rows[1] if name == "M" else extent.columns[1]
-            if extent.is_block and covered < side + LONG:
-                yield (_parts(name, covered),)
-    threads = prod(int(size) for size in reading.block if size.isdecimal())
-    if strides:
-        yield (_parts("M * N", threads),)
-    yield ("1",)
+            end = extent.rows[1] if name == "M" else extent.columns[1]
+            if extent.is_empty or end >= getattr(longer, name):
+                continue
+            steps |= step
+        tile[name] = end
+    return tile, sizes.moved(steps)
+
+
+def _first(sizes: Sizes, name: str) -> str:
+    return sizes.group_of(name)[0]
 
 
 def _parts(size: str, part: int) -> str:
@@ -85,14 +100,14 @@ def _parts(size: str, part: int) -> str:
 
 
 def _step(one: Extent, two: Extent, problem: Problem) -> str:
-    """Whether a second block goes ``across``, ``down``, or nowhere."""
+    """Along which size a second block goes, if it goes anywhere."""
     rows, columns = one.rows[1], one.columns[1]
     if not (one.is_block and two.is_block) or two.rows[0] or two.columns[0]:
         return ""
     if two.columns[1] > columns and two.rows[1] == rows:
-        return "across" if two.columns[1] == min(2 * columns, problem.N) else ""
+        return "N" if two.columns[1] == min(2 * columns, problem.N) else ""
     if two.rows[1] > rows and two.columns[1] == columns:
-        return "down" if two.rows[1] == min(2 * rows, problem.M) else ""
+        return "M" if two.rows[1] == min(2 * rows, problem.M) else ""
     return ""
 
 
