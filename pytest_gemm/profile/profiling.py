@@ -21,7 +21,7 @@ from pytest_gemm.result import Result
 NO_GPU = advice(
     "gpu",
     "there is no NVIDIA GPU here, or none was asked for",
-    "run it where there is one, with --device=cuda; the loads above are the same on every machine",
+    "run this where there is one, with --device=cuda (the predicted loads are the same everywhere)",
 )
 
 Say = Callable[[str], None]

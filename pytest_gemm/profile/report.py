@@ -155,7 +155,7 @@ def _left(profile: Profile) -> Iterator[str]:
         yield f"Not known to this ncu on this GPU: {', '.join(map(code, profile.unknown))}."
         yield ""
     if profile.missing is not None:
-        yield f"No counters: {plain(profile.missing.text)}. {plain(profile.missing.remedy)}"
+        yield f"No counters: {plain(profile.missing.text)}: {plain(profile.missing.remedy)}"
         yield ""
 
 
