@@ -148,3 +148,14 @@ def everything(*more: Record) -> Document:
     records.append(record("odd", 64, None, outcome="failed", message=wrong))
     on_gpu = [replace(r, result=replace(r.result, device=GPU)) for r in records]
     return document(*on_gpu, missing=("vanished: old is stored, but is no case",))
+
+
+def thousands(count: int) -> Document:
+    """Kernels of 20 sizes each, every case with 20 stored sessions, one in forty slower."""
+    records = []
+    for i in range(count):
+        name, size = f"kernel_{i // 20:03}", 64 * (i % 20 + 1)
+        judged = slower(name, size=size) if i % 40 == 0 else same(name, size=size)
+        records.append(judged)
+    stored = tuple(past(0.002, day) for day in range(1, 21))
+    return document(*records, history={record.case.id: stored for record in records})

@@ -151,6 +151,8 @@ def test_rates_have_intervals() -> None:
     figure = drawn(everything())["rate-gemm-float32"]
     assert set(figure.series) == {"naive", "tiled", "tiled32", "blocked"}
     assert len(figure.rows) == 16
+    colour, shape = figure.spec["encoding"]["color"], figure.spec["layer"][-1]["encoding"]["shape"]
+    assert colour["scale"]["domain"] == shape["scale"]["domain"] == list(figure.series)
     row = next(r for r in figure.rows if (r["kernel"], r["size"]) == ("naive", 1024))
     assert row["rate"] == pytest.approx(1000, rel=1e-3)
     assert row["rate_low"] < row["rate"] < row["rate_high"]

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("vl_convert", reason="the extra 'report' is not installed")
+
 from pytest_gemm.report.document import read
 from pytest_gemm.report.files import rendered
 from tests.conftest import Project
@@ -38,7 +40,7 @@ def test_a_run_writes_every_report_that_is_asked_for(
     summary = slowed.path / "summary.md"
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
-    files = ["out.json", "out.md"]
+    files = ["out.json", "out.md", "out.html"]
     result = slowed.bench(
         *(f"--gemm-report={name}" for name in files),
         f"--benchmark-json={slowed.path / 'benchmarks.json'}",
@@ -53,6 +55,7 @@ def test_a_run_writes_every_report_that_is_asked_for(
     assert len(document.history[plus]) == 1
     text = (slowed.path / "out.md").read_text(encoding="utf-8")
     assert text == rendered(document, ".md")
+    assert (slowed.path / "out.html").read_text(encoding="utf-8") == rendered(document, ".html")
     assert "1 failed (1 slower); 4 passed (4 same)" in text
     assert summary.read_text(encoding="utf-8") == text + "\n"
     [error] = [line for line in result.outlines if line.startswith("::error")]

@@ -13,7 +13,7 @@ pytest.importorskip("vl_convert", reason="the extra 'report' is not installed")
 from pytest_gemm.report.document import Document
 from pytest_gemm.report.files import rendered
 from tests.browser.conftest import Open, Opened
-from tests.reported import HOSTILE, document, everything, past, same, slower
+from tests.reported import HOSTILE, document, everything, same, slower, thousands
 from tests.test_report_page import STUDIES
 
 WIDTHS = (390, 1440)
@@ -211,14 +211,3 @@ def test_two_thousand_cases_are_a_page(open_page: Open) -> None:
     page.get_by_label("Search").fill("kernel_007 640")
     assert page.get_by_role("status").inner_text() == "1 of 2000 shown"
     assert opened.told == []
-
-
-def thousands(count: int) -> Document:
-    """Kernels of 20 sizes each, every case with 20 stored sessions, one in forty slower."""
-    records = []
-    for i in range(count):
-        name, size = f"kernel_{i // 20:03}", 64 * (i % 20 + 1)
-        judged = slower(name, size=size) if i % 40 == 0 else same(name, size=size)
-        records.append(judged)
-    stored = tuple(past(0.002, day) for day in range(1, 21))
-    return document(*records, history={record.case.id: stored for record in records})
