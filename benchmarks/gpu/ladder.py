@@ -68,8 +68,9 @@ LEAST = 1e-3
 ROUNDS, SLOW = 15, 6
 """Samples of a kernel on a problem, and of one that takes five times as long as cuBLAS."""
 
-DUEL_ROUNDS, DUEL_LAUNCHES = 25, 10
-"""The fastest kernels and cuBLAS again, under a load that lasts."""
+DUELS = {"4096": 25, "8192": 8}
+DUEL_LAUNCHES = 10
+"""The fastest kernels and cuBLAS again, under a load that lasts: how often, and launches each."""
 
 BASE = "serpentine"
 SWEPT: tuple[dict[str, int], ...] = (
@@ -109,19 +110,20 @@ def main() -> int:
 
 
 def rungs() -> list[Kernel]:
-    """Every kernel of the ladder, each after the one that it is derived from."""
+    """Every kernel of the ladder; what leads no further stands right after its parent."""
     registry = load_registry([ROOT / "kernels" / "ladder"], ROOT)
     if registry.errors:
         raise SystemExit("\n".join(map(str, registry.errors)))
-    waiting = list(registry.kernels("cuda"))
-    found: list[Kernel] = []
-    names = {""}
-    while waiting:
-        kernel = next(k for k in waiting if k.derived_from in names)
-        waiting.remove(kernel)
-        found.append(kernel)
-        names.add(kernel.name)
-    return found
+    kernels = registry.kernels("cuda")
+
+    def above(name: str) -> Iterator[Kernel]:
+        derived = [kernel for kernel in kernels if kernel.derived_from == name]
+        parents = {kernel.derived_from for kernel in kernels}
+        for kernel in sorted(derived, key=lambda kernel: kernel.name in parents):
+            yield kernel
+            yield from above(kernel.name)
+
+    return list(above(""))
 
 
 def variants() -> list[Kernel]:
@@ -318,7 +320,7 @@ class Bench:
         known = self.facts.get(kernel.id, {})
         if self.options.nvrtc or "entry" not in known or not path.is_file():
             executable = self.backend.compile(program_of(kernel, None))
-            self.found["compiled"][kernel.id] = {"registers": executable.facts["registers"]}
+            self.found["compiled"][kernel.id] = dict(executable.facts)
             return executable
         backend, program = self.backend, CudaProgram(*kernel.program_fields)
         image = Image(path.read_bytes(), known["entry"], 0.0)
@@ -361,10 +363,10 @@ class Bench:
         print(f"{op} {size}: {shown} [{time.monotonic() - self.started:.0f} s]", flush=True)
 
     def _duel(self, launchers: Sequence[Launcher]) -> None:
-        """The three fastest at 4096 and cuBLAS, many launches in a row each."""
-        samples = self.found["times"].get("gemm 4096", {}).get("samples", {})
+        """The three fastest on the first problem and cuBLAS, many launches in a row each."""
+        samples = self.found["times"].get(f"gemm {PROBLEMS[0]}", {}).get("samples", {})
         fastest = sorted(launchers, key=lambda x: median(samples.get(x.kernel.id, [1e9])))[:3]
-        for size in ("4096", "8192"):
+        for size, rounds in DUELS.items():
             if self.left < 0 or not samples:
                 return
             problem = Problem.parse(size)
@@ -372,7 +374,7 @@ class Bench:
             found: dict[str, list[float]] = {x.kernel.id: [] for x in contenders}
             after: list[Any] = []
             with loaded(self.backend, problem, operands(problem, 0, TIMED_RECIPE)) as workspace:
-                for turn in range(DUEL_ROUNDS if size == "4096" else 8):
+                for turn in range(rounds):
                     for launcher in contenders[:: -1 if turn % 2 else 1]:
                         if self.left < 0:
                             break
@@ -428,7 +430,7 @@ def _lines(facts: dict[str, Any], found: dict[str, Any]) -> Iterator[str]:
     yield f"| {' | '.join(head)} |"
     yield "|" + " --- |" * len(head)
     known = [kernel.id for kernel in rungs() if kernel.op == "gemm"]
-    first = times.get("gemm 4096", {})
+    first = times.get(f"gemm {PROBLEMS[0]}", {})
     others = sorted(set(first) - set(known) - {LIBRARY}, key=lambda name: first[name])
     for name in (*known, *others, LIBRARY):
         static = static_cells(facts[name]) if "facts" in facts.get(name, {}) else [""] * 5
