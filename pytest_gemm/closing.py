@@ -91,7 +91,7 @@ def close(
     told = [*_table_lines(timed), *_remarks(timed), *remarks(records), *notes]
     lines = [*told, *(f"ERROR: {f}" for f in faults)]
     if github.is_actions(os.environ):
-        lines += _for_github(document, options.root)
+        lines += _for_github(document, options.root, faults)
     device = records[0].result.device if records else {}
     title = f"gemm: {device['description']}" if device else "gemm"
     return Closing(title, tuple(lines), bool(faults))
@@ -212,8 +212,8 @@ def _kernel_of(benchmark: str) -> str:
     return _PROBLEM.sub("", _hot(benchmark))
 
 
-def _for_github(document: Document, root: Path) -> list[str]:
+def _for_github(document: Document, root: Path, faults: Sequence[str]) -> list[str]:
     """Annotations to print; the summary of the step is added to."""
     report = report_of(document)
-    fault = github.add_summary(markdown(report), os.environ)
-    return [*github.errors(report, root, os.environ), *filter(None, [fault])]
+    note = github.add_summary(markdown(report), os.environ)
+    return [*github.errors(report, root, os.environ, faults), *filter(None, [note])]

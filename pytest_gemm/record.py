@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -54,10 +55,14 @@ class Record:
         return found
 
     def extra_info(self) -> dict[str, Any]:
-        """The properties, and the record without its samples and source, for pytest-benchmark."""
+        """The properties, and the record without its samples and source, for pytest-benchmark.
+
+        Other languages' JSON has no infinity: what is not finite is None.
+        """
         plain = self.to_dict()
         del plain["result"]["samples"], plain["case"]["kernel"]["source"]
-        return {**self.properties(), "gemm": plain}
+        finite: dict[str, Any] = _finite({**self.properties(), "gemm": plain})
+        return finite
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, dicts, strings and numbers."""
@@ -84,3 +89,12 @@ class Record:
             Verdict.from_dict(data["verdict"]) if data["verdict"] else None,
             LimitCheck(**{key: tuple(phrases) for key, phrases in data["limits"].items()}),
         )
+
+
+def _finite(value: Any) -> Any:
+    """Plain values with None for each number that is not finite."""
+    if isinstance(value, Mapping):
+        return {key: _finite(own) for key, own in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(own) for own in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -125,6 +125,12 @@ def test_no_more_errors_than_are_shown() -> None:
     assert "6 more failed" in lines[-1]
 
 
+def test_faults_of_the_run_are_errors_too() -> None:
+    report = report_of(document(slower()))
+    lines = list(errors(report, Path("/checkout"), {}, ["vanished: a, b is stored"]))
+    assert lines[1] == "::error title=pytest-gemm::vanished: a, b is stored"
+
+
 def test_the_summary_is_added_to_what_is_there(tmp_path: Path) -> None:
     path = tmp_path / "summary.md"
     path.write_text("before\n")

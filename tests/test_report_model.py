@@ -56,6 +56,7 @@ def test_a_document_of_the_first_kind_has_no_history() -> None:
         ('{"format": 9, "records": []}', "its format is 9"),
         ('{"format": 1, "records": [{}]}', "damaged"),
         ('{"format": 1, "records": [7]}', "damaged"),
+        (document(same()).to_json().replace("2026-01-01T", "the first of "), "isoformat"),
     ],
 )
 def test_what_is_no_document_is_refused_in_a_sentence(
@@ -182,6 +183,16 @@ def test_a_past_is_short() -> None:
     told = past()
     assert isinstance(told, Past)
     assert (told.date, told.commit, len(told.program)) == ("2026-01-01T12:00:00Z", "c" * 12, 8)
+
+
+def test_what_goes_into_other_tools_json_is_finite() -> None:
+    endless = replace(slower().verdict, smallest_slowdown=float("inf"))  # type: ignore[type-var]
+    info = replace(slower(counters={"error": float("nan")}), verdict=endless).extra_info()
+    json.dumps(info, allow_nan=False)
+    assert info["gemm"]["verdict"]["smallest_slowdown"] is None
+    assert info["gemm"]["verdict"]["change"] == 0.3
+    assert "samples" not in info["gemm"]["result"]
+    assert "source" not in info["gemm"]["case"]["kernel"]
 
 
 def test_nothing_heavy_is_loaded_for_a_document() -> None:

@@ -104,7 +104,7 @@ def test_the_page_holds_samples_of_changed_cases_and_every_history(whole: str) -
     told = past(0.00202)
     numbers = [1767268800, told.median, told.low, told.high, 0, told.deciles[0], told.deciles[-1]]
     assert changed["history"][0] == pytest.approx(numbers, rel=1e-4)
-    assert data["origins"] == [[told.epoch, told.commit, ""]]
+    assert data["origins"] == [[told.program, told.epoch, told.commit, ""]]
     assert all(not c["samples"] for c in cases if c["state"] == "same")
 
 
@@ -341,6 +341,10 @@ def test_a_report_of_studies_alone(tmp_path: Path, studied: Path) -> None:
         (["nowhere.json", "out.md"], "nowhere.json: it cannot be read"),
         (["results.json", "results.json", "out.md"], "a report is of one run"),
         (["empty.json", "out.md"], "no study is in it"),
+        (
+            ["damaged.json", "out.html"],
+            "damaged.json: what it holds is damaged (KeyError: 'steps')",
+        ),
         (["results.json", "folder.md"], "folder.md: it cannot be written"),
     ],
 )
@@ -354,6 +358,16 @@ def test_mistakes_are_told_in_a_sentence(
     monkeypatch.chdir(results.parent)
     Path("folder.md").mkdir()
     Path("empty.json").write_text('{"format": "pytest-gemm study", "version": 1, "studies": []}')
+    damaged = STUDIES[2] | {
+        "findings": {},
+        "environment": {},
+        "cpu": {},
+        "start": {},
+        "left_out": [],
+    }
+    Path("damaged.json").write_text(
+        json.dumps({"format": "pytest-gemm study", "version": 1, "studies": [damaged]})
+    )
     assert main(["report", *files]) == 2
     error = capsys.readouterr().err
     assert words in error

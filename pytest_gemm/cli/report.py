@@ -42,10 +42,15 @@ def run(arguments: argparse.Namespace) -> int:
     if reason := refused(out):
         raise ConfigError(f"{out}: {reason}")
     document, studies = _read(arguments.files)
-    if out.suffix == ".md":
-        _write_markdown(document, studies, out)
-    else:
-        write_report(document, out)
+    try:
+        if out.suffix == ".md":
+            _write_markdown(document, studies, out)
+        else:
+            write_report(document, out)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        names = " and ".join(map(str, arguments.files))
+        what = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ConfigError(f"{names}: what it holds is damaged ({what}): measure again") from None
     print(f"written to {out}")
     return 0
 

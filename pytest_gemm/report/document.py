@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,7 @@ def _series(item: tuple[str, Sequence[Past]]) -> str:
 
 def _past(row: Sequence[Any]) -> Past:
     values = dict(zip(_PAST, row, strict=False))
+    datetime.fromisoformat(values["date"])
     return Past(**values | {"deciles": tuple(values.get("deciles", ()))})
 
 

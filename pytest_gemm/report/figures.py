@@ -255,7 +255,9 @@ def of_a_case() -> dict[str, Spec]:
     Rows: ``date``, ``order``, ``time``, ``low``, ``high``, and ``now`` (0 or 1) for this run; in
     ``samples`` low and high are the first and last decile.
     """
-    tips = tooltip(date="session", time_text="median", between="interval", commit="commit")
+    tips = tooltip(
+        date="session", time_text="median", between="interval", commit="commit", program="program"
+    )
     now = {
         "condition": {"test": "datum.now === 1", "value": "var(--series-8)"},
         "value": "var(--series-1)",

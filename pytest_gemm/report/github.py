@@ -5,7 +5,7 @@ https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-comm
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pytest_gemm.report.model import Line, Report
@@ -22,16 +22,23 @@ def is_actions(environment: Mapping[str, str]) -> bool:
     return environment.get("GITHUB_ACTIONS") == "true"
 
 
-def errors(report: Report, root: Path, environment: Mapping[str, str]) -> Iterator[str]:
-    """A command for each failed case, for the standard output; ``root`` is that of its paths.
+def errors(
+    report: Report, root: Path, environment: Mapping[str, str], faults: Sequence[str] = ()
+) -> Iterator[str]:
+    """A command for each failed case and each fault of the run, for the standard output.
 
-    The last one counts those beyond the ``ANNOTATIONS`` that GitHub shows.
+    ``root`` is that of the report's paths. The last one counts those beyond the ``ANNOTATIONS``
+    that GitHub shows.
     """
-    failing = report.failing
-    shown = failing if len(failing) <= ANNOTATIONS else failing[: ANNOTATIONS - 1]
-    for line in shown:
-        yield _error(line.message, {**_place(line, root, environment), "title": _title(line)})
-    if left := len(failing) - len(shown):
+    found = [
+        (line.message, {**_place(line, root, environment), "title": _title(line)})
+        for line in report.failing
+    ]
+    found += [(fault, {"title": "pytest-gemm"}) for fault in faults]
+    shown = found if len(found) <= ANNOTATIONS else found[: ANNOTATIONS - 1]
+    for message, properties in shown:
+        yield _error(message, properties)
+    if left := len(found) - len(shown):
         yield _error(f"{left} more failed: see the summary of this step", {"title": "pytest-gemm"})
 
 

@@ -30,6 +30,8 @@ FOLDER = Path(__file__).parent / "page"
 CARDS = 50
 """Most cases that are told one by one; all are in the table."""
 
+Origins = dict[tuple[str, str, str, str], int]
+
 MARKS = {
     **dict.fromkeys(("error", "slower", "drifted", "worse"), "✗"),
     **dict.fromkeys(("withheld", "inconclusive", "changed", "ungated"), "?"),
@@ -69,10 +71,10 @@ def _cards(report: Report) -> list[tuple[int, Line]]:
 def _data(report: Report, drawn: list[Figure]) -> dict[str, Any]:
     """What the script needs and the page does not already say.
 
-    ``origins`` are [epoch, commit, anchor] of stored sessions, each once: most of a large page
-    are sessions.
+    ``origins`` are [program, epoch, commit, anchor] of stored sessions, each once: sessions are
+    most of a large page.
     """
-    origins: dict[tuple[str, str, str], int] = {}
+    origins: Origins = {}
     return {
         "figures": [figure.to_dict() for figure in drawn],
         "shapes": SHAPES,
@@ -82,7 +84,7 @@ def _data(report: Report, drawn: list[Figure]) -> dict[str, Any]:
     }
 
 
-def _case(line: Line, origins: dict[tuple[str, str, str], int]) -> dict[str, Any]:
+def _case(line: Line, origins: Origins) -> dict[str, Any]:
     return {
         "title": f"{line.kernel} on {line.problem}",
         "state": line.state,
@@ -95,11 +97,13 @@ def _case(line: Line, origins: dict[tuple[str, str, str], int]) -> dict[str, Any
     }
 
 
-def _session(
-    past: Past, line: Line, origins: dict[tuple[str, str, str], int]
-) -> list[int | float | None]:
+def _origin(past: Past) -> tuple[str, str, str, str]:
+    return past.program, past.epoch, past.commit, past.anchor
+
+
+def _session(past: Past, line: Line, origins: Origins) -> list[int | float | None]:
     """Seconds since 1970, median, low, high, index of the origin; then the outer deciles."""
-    origin = origins.setdefault((past.epoch, past.commit, past.anchor), len(origins))
+    origin = origins.setdefault(_origin(past), len(origins))
     seconds = int(datetime.fromisoformat(past.date).timestamp())
     times = [_short(value) for value in (past.median, past.low, past.high)]
     shown = past.deciles if line.samples else ()

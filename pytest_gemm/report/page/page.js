@@ -109,13 +109,15 @@
     const days = shown.history.map(([at]) => dateOf(at).slice(0, 10));
     const long = new Set(days).size < days.length;
     const past = shown.history.map(([at, median, low, high, origin, ...deciles], order) => {
-      const [epoch, commit, anchor] = data.origins[origin];
+      const [program, epoch, commit, anchor] = data.origins[origin];
       const date = (long ? dateOf(at) : days[order]) + (anchor ? ` (${anchor})` : "");
-      return { date, order, epoch, commit, deciles, now: 0, time: median / scale, low: low / scale,
+      return { date, order, program, epoch, commit, deciles, now: 0, time: median / scale, low: low / scale,
                high: high / scale, time_text: told(median), between: `${told(low)} to ${told(high)}` };
     });
     const [median, low, high] = shown.now;
-    const now = { date: "this run", order: past.length, epoch: past.at(-1).epoch, commit: "", now: 1,
+    // What is new, of another compiler say, is no continuation.
+    const epoch = shown.state === "new" ? "new" : past.at(-1).epoch;
+    const now = { date: "this run", order: past.length, epoch, program: "", commit: "", now: 1,
                   time: median / scale, low: low / scale, high: high / scale,
                   time_text: told(median), between: `${told(low)} to ${told(high)}` };
     panel(place, "Stored sessions and this run", "history", [...past, now], unit, 280);
