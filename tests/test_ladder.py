@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from pytest_gemm.backends.base import PythonProgram
 from pytest_gemm.backends.host import HostBackend
 from pytest_gemm.checking import Checker
 from pytest_gemm.correctness import check_exactly, exact_suite
@@ -15,6 +20,10 @@ from pytest_gemm.problem import Problem
 from pytest_gemm.registry import load_registry
 
 ROOT = Path(__file__).parent.parent
+sys.path.append(str(ROOT / "benchmarks" / "gpu"))
+
+import ladder  # noqa: E402
+
 FOLDER = ROOT / "kernels" / "ladder"
 REGISTRY = load_registry([FOLDER], ROOT)
 KERNELS = REGISTRY.kernels("host")
@@ -79,3 +88,121 @@ def test_no_access_is_wrong(backend: HostBackend, name: str) -> None:
     kernel = next(kernel for kernel in RUNGS if kernel.name == name)
     found = Checker(backend, "auto", 0, 60.0).check(kernel)
     assert (found.failure, found.unchecked) == ("", "")
+
+
+# The script for GPUs
+
+
+def test_rungs_stand_in_the_order_of_the_ladder() -> None:
+    names = [kernel.name for kernel in ladder.rungs()]
+    assert sorted(names) == sorted(kernel.name for kernel in KERNELS)
+    assert names.index("naive") + 1 == names.index("uncoalesced") == names.index("tiled") - 1
+    assert names[-1] == ladder.BASE
+
+
+def test_variants_have_names_and_files_of_their_own() -> None:
+    kernels = [*ladder.rungs(), *ladder.variants()]
+    assert len({kernel.id for kernel in kernels}) == len(kernels)
+    assert len({ladder.file_name(kernel) for kernel in kernels}) == len(kernels)
+    assert len({kernel.source_hash for kernel in ladder.variants()}) == len(ladder.SWEPT)
+
+
+def multiply_add(*places: str) -> tuple[str, tuple[str, ...]]:
+    return "FFMA", places
+
+
+@pytest.mark.parametrize(
+    ("body", "cycles", "reuse"),
+    [
+        ([multiply_add("R0", "R1", "R3")], 2, 0),  # R1 and R3 of one bank
+        ([multiply_add("R0", "R2", "R4")], 3, 0),
+        ([multiply_add("R0", "R1", "RZ")], 1, 0),
+        ([multiply_add("R0.reuse", "R2", "R1"), multiply_add("R0", "R4", "R3")], 1.5, 0.5),
+        ([multiply_add("R0.reuse", "R3", "R1"), multiply_add("R0", "R4", "R3")], 1.5, 0.5),
+        # Kept in another place, or not kept.
+        ([multiply_add("R0.reuse", "R3", "R2"), multiply_add("R3", "R0", "R2")], 2, 0.5),
+        ([multiply_add("R0", "R2", "R1"), multiply_add("R0", "R4", "R3")], 2, 0),
+        # A load between does not matter, another multiply-add does.
+        (
+            [multiply_add("R0.reuse", "R3", "R2"), ("LDS", ()), multiply_add("R0", "R4", "R3")],
+            1.5,
+            0.5,
+        ),
+        ([("LDS", ("R0", "R2", "R4")), multiply_add("R0", "R1", "-R0")], 2, 0),
+    ],
+)
+def test_what_multiply_adds_read(body: Any, cycles: float, reuse: float) -> None:
+    assert ladder.register_reads(body) == {"cycles": cycles, "reuse": reuse}
+    assert ladder.register_reads([]) == {}
+
+
+def test_words_loaded_are_counted() -> None:
+    counts = {
+        kernel.name: ladder.loads(kernel)
+        for kernel in KERNELS
+        if kernel.name in ("naive", "tile64")
+    }
+    assert counts == {"naive": 2, "tile64": 2 / 64}
+
+
+def multiply(A: Any, B: Any, C: Any) -> None:
+    np.matmul(A, B, out=C)
+
+
+def copy(A: Any, C: Any) -> None:
+    C[...] = A
+
+
+def test_a_rehearsal_without_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {
+        "open_backend": lambda *_: HostBackend(),
+        "cublas_program": lambda: PythonProgram(multiply, ("A", "B", "C")),
+        "copy_program": lambda: PythonProgram(copy, ("A", "C")),
+        "PROBLEMS": ("48", "33x65x17"),
+        "ADDED": ("64",),
+        "LARGE_CHECKS": ("37x5x1",),
+        "ROUNDS": 2,
+        "DUELS": {"40": 2},
+        "LEAST": 1e-5,
+    }.items():
+        monkeypatch.setattr(ladder, name, value)
+    only = "^(tiled|serpentine|add_float4)$"
+    monkeypatch.setattr(sys, "argv", ["ladder.py", str(tmp_path), "--only", only])
+    assert ladder.main() == 0
+    found = json.loads((tmp_path / "times.json").read_text())
+    assert {problem: len(timed["samples"]) for problem, timed in found["times"].items()} == {
+        "gemm 48": 3,
+        "gemm 33x65x17": 3,
+        "add 64": 2,
+    }
+    assert {name: len(times) for name, times in found["times"]["gemm 48"]["samples"].items()} == {
+        "cuBLAS": 4,
+        "tiled": 2,
+        "serpentine": 2,
+    }
+    assert set(found["duels"]["40"]["samples"]) == {"cuBLAS", "tiled", "serpentine"}
+    printed = capsys.readouterr().out
+    assert printed.startswith("3 of 3 kernels are exact")
+    assert "| cuBLAS |" in printed
+    assert "duel 40: cuBLAS" in printed
+    monkeypatch.setattr(sys, "argv", ["ladder.py", str(tmp_path), "--table"])
+    assert ladder.main() == 0
+    assert capsys.readouterr().out.strip() in printed
+
+
+def test_a_wrong_rung_is_not_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (wrong,) = (
+        load_registry([ROOT / "tests" / "broken"], ROOT).specs["k_residue_skipped"].kernels("host")
+    )
+    monkeypatch.setattr(ladder, "open_backend", lambda *_: HostBackend())
+    monkeypatch.setattr(ladder, "chosen", lambda _: [wrong])
+    monkeypatch.setattr(sys, "argv", ["ladder.py", str(tmp_path)])
+    assert ladder.main() == 1
+    found = json.loads((tmp_path / "times.json").read_text())
+    assert set(found["failures"]) == {wrong.id}
+    assert found["times"] == {}
+    assert f"FAIL {wrong.id}: " in capsys.readouterr().out
