@@ -23,6 +23,7 @@ from pytest_gemm.adopt.sizes import Sizes
 from pytest_gemm.adopt.source import read_source
 from pytest_gemm.adopt.variant import by_meaning
 from pytest_gemm.adopt.variants import Uncompilable, variants
+from pytest_gemm.adopt.writing import place_for
 from pytest_gemm.backends.base import CudaProgram, LaunchConfig
 from pytest_gemm.backends.host import HostBackend
 from pytest_gemm.cli import main
@@ -109,6 +110,13 @@ WILD = (
         ("cdiv(N, 32)", "cdiv(M, 4)"),
         ("32", "4"),
         kind=(("dtype", "float16"),),
+    ),
+    Wild(
+        "split_k",
+        "A B C M N K",
+        ("cdiv(N, 16)", "cdiv(M, 16)", "4"),
+        says=("adds the product to what C holds", "deterministic = false"),
+        kind=(("beta", 1.0), ("deterministic", False)),
     ),
     Wild(
         "accumulates",
@@ -321,6 +329,7 @@ GUARDED = """__global__ void mul(const float *A, const float *B, float *C, int M
         (["mul.cu", "--sidecar"], "--sidecar says where to write: add --write"),
         (["mul.cu", "--entry", "other"], "--entry other: mul.cu has the kernels mul"),
         (["none.cu"], "none.cu has no __global__ function with a body: there is no kernel"),
+        (["made.cu"], "with a body: the macro MAKE makes some: write one out"),
         (["two.cu"], "two.cu has several kernels: choose one with --entry: mul, mul2"),
         (["done.cu"], "done.cu:1: mul is declared here already: remove the block to have it"),
     ],
@@ -335,6 +344,7 @@ def test_a_mistake_in_the_command_is_one_sentence(
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "mul.cu", GUARDED)
     write(tmp_path / "none.cu", "int main() {}\n")
+    write(tmp_path / "made.cu", "#define MAKE(n) __global__ void n() {}\nMAKE(k)\n")
     write(tmp_path / "two.cu", GUARDED + GUARDED.replace("mul", "mul2"))
     write(tmp_path / "done.cu", "// /// gemm\n// block = [16]\n// ///\n" + GUARDED)
     assert main(["adopt", *arguments]) == 2
@@ -421,6 +431,19 @@ def test_a_grid_that_is_right_for_small_sizes_alone_is_not_taken(
     assert "are not written" in said
 
 
+def test_a_kernel_of_fixed_size_is_refused_with_the_constant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = "#define SIDE 96\n" + GUARDED.replace(", int M, int N, int K", "")
+    write(tmp_path / "mul.cu", re.sub(r"\b[MNK]\b", "SIDE", text))
+    code, said = adopted(Path("mul.cu"), capsys)
+    assert code == 1
+    assert (
+        "mul takes no sizes, and computes with what the file fixes (SIDE = 96): make M, N" in said
+    )
+
+
 # Where the declaration goes
 
 
@@ -438,6 +461,18 @@ def test_the_block_stands_before_the_kernel_and_keeps_the_file_s_line_ends(
     assert rows[2:5] == ["// Multiplies.", "// /// gemm", "// block = [16, 16]"]
     assert "\n".join(rows[:3] + rows[7:]) == text
     assert only_kernel(path).args == ("A", "B", "C", "M", "N", "K")
+
+
+def test_the_block_stands_first_where_the_kernel_is_in_an_included_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "mul.cuh", GUARDED)
+    path = write(tmp_path / "mul.cu", '#include "mul.cuh"\n')
+    place = place_for(read_source(Path("mul.cu")), sidecar=False)
+    place.write(NATURAL)
+    assert path.read_text(encoding="utf-8").startswith("// /// gemm\n")
+    assert only_kernel(path).block == ("16", "16")
 
 
 @pytest.mark.parametrize("name", ["mul.cuh", "mul.cu"])

@@ -109,7 +109,19 @@ def _nearest(search: Search, prober: Prober) -> Adoption:
         whole = tuple(f"{group[0]} % {sizes.side} == 0" for group in sizes.groups)
         told = prober.check(replace(reading, requires=(*reading.requires, *whole)))
         fault = told.partition("\n")[0] or fault
-    return Adoption(reading, (), fault or "it was not exact")
+    return Adoption(reading, (), _fixed(source) or fault or "it was not exact")
+
+
+def _fixed(source: Source) -> str:
+    """What a kernel lacks that takes no sizes."""
+    if source.signature.integers:
+        return ""
+    known = [f"{n} = {v}" for n, v in source.constants.items() if n in source.used]
+    which = f" ({', '.join(known)})" if known else ""
+    return (
+        f"{source.function.name} takes no sizes, and computes with what the file fixes{which}: "
+        "make M, N and K its arguments"
+    )
 
 
 def _usual_grid(found: Found) -> tuple[str, ...]:

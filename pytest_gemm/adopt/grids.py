@@ -11,6 +11,8 @@ from pytest_gemm.adopt.prober import Prober
 from pytest_gemm.adopt.source import Source
 from pytest_gemm.adopt.variant import Variant, hinted_grid, number_of
 
+AXES = 3
+
 _ELSEWHERE = {"M": 1000, "N": 771, "K": 513}
 """Sizes for which two expressions that mean different things differ."""
 
@@ -21,6 +23,8 @@ def grids(source: Source, prober: Prober, found: Found) -> Iterator[tuple[str, .
     Where one block alone is wrong, all together may be right: with the launch's grid.
     """
     hint = hinted_grid(source, found.variant, found.reading.args)
+    if len(hint) == AXES:
+        yield hint  # what lies along z, such as parts of K, is not to be seen
     if found.attempt.is_right:
         values = {**found.problem.sizes, **found.variant.values}
         strides = "gridDim" in source.words

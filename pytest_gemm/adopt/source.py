@@ -134,7 +134,7 @@ def read_source(path: Path, entry: str = "") -> Source:
     except Unbalanced:  # the device part is all that can be read
         code = Code(device)
     launches = tuple(find_launches(code, text))
-    function = _chosen(kernels, launches, entry, shown)
+    function = _chosen(kernels, launches, entry, shown, code)
     return Source(
         path,
         shown,
@@ -148,11 +148,17 @@ def read_source(path: Path, entry: str = "") -> Source:
 
 
 def _chosen(
-    kernels: list[Function], launches: tuple[LaunchCode, ...], entry: str, shown: str
+    kernels: list[Function],
+    launches: tuple[LaunchCode, ...],
+    entry: str,
+    shown: str,
+    code: Code,
 ) -> Function:
     names = ", ".join(kernel.name for kernel in kernels)
     if not kernels:
-        raise ConfigError(f"{shown} has no __global__ function with a body: there is no kernel")
+        made = [name for name, body in code.macros.items() if "__global__" in body]
+        why = f"the macro {made[0]} makes some: write one out" if made else "there is no kernel"
+        raise ConfigError(f"{shown} has no __global__ function with a body: {why}")
     if entry:
         own = [k for k in kernels if entry in (k.name, k.name.rpartition("::")[2])]
         if not own:

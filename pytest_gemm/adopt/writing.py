@@ -82,8 +82,6 @@ def place_for(source: Source, *, sidecar: bool) -> Place:
         return InSidecar(own, path.name)
     if path.suffix != ".cu":
         return InSidecar(own, path.name, f"only .cu files hold front matter, not {path.name}")
-    if source.function.file not in ("", source.shown):
-        return InSidecar(own, path.name, f"the kernel stands in {source.function.file}")
     if path.exists() and not os.access(path, os.W_OK):
         return InSidecar(own, path.name, f"{path.name} cannot be written")
     return InFile(path, _line_before(source, text))
@@ -92,8 +90,10 @@ def place_for(source: Source, *, sidecar: bool) -> Place:
 def _line_before(source: Source, text: str) -> int:
     """The line, from 1, of the kernel's declaration: where ``template`` or ``__global__`` stands.
 
-    The first of the file where that is within a macro.
+    The first of the file where that is in an included one, or within a macro.
     """
+    if source.function.file not in ("", source.shown):
+        return 1
     code, rows = strip(text).split("\n"), text.split("\n")
     line = source.function.line
     while line > 1 and _continues(code[line - 2]):
