@@ -22,8 +22,8 @@ BLOCK_TIMEOUT, LAUNCH_TIMEOUT = 0.5, 3.0
 """Most seconds of a launch of one or two blocks, which takes milliseconds where it ends, and of
 any other."""
 
-ANSWER_TIMEOUT = 60.0
-"""Most seconds for an answer, the build included."""
+ANSWER_TIMEOUT = 180.0
+"""Most seconds for an answer, the first build of a slow compiler included."""
 
 
 class Prober:
