@@ -69,14 +69,6 @@ class Line(NamedTuple):
         return f"{before}{key}{after[after.find(']') :]}"
 
     @property
-    def is_pinned(self) -> bool:
-        return '"anchor": null' not in self.measured
-
-    @property
-    def setup(self) -> str:
-        return self.shared.partition(_SETUP_KEY)[2]
-
-    @property
     def program(self) -> str:
         """``Session.program``, or an empty text where the setup cannot be read."""
         try:
@@ -84,19 +76,29 @@ class Line(NamedTuple):
         except UnusableError:
             return ""
 
-    @property
-    def median(self) -> float:
-        """The median alone (seconds). Raises UnusableError."""
-        start = self.measured.find(_MEDIAN) + len(_MEDIAN)
-        try:
-            return a_time(float(self.measured[start : self.measured.find(",", start)]))
-        except ValueError:
-            raise UnusableError(f"{placed(self.place)} is no session") from None
-
 
 Fields = tuple[Place, str, str]
 """Those of a ``Line`` that is not asked for yet: Python's garbage collector visits a plain tuple of
 texts once, and hundreds of thousands of objects again and again."""
+
+
+def is_pinned(measured: str) -> bool:
+    """Whether a line's first half names an anchor."""
+    return '"anchor": null' not in measured
+
+
+def setup_of(shared: str) -> str:
+    """The setup's text in a line's second half."""
+    return shared.partition(_SETUP_KEY)[2]
+
+
+def median_of(place: Place, measured: str) -> float:
+    """The median alone (seconds), from a line's first half. Raises UnusableError."""
+    start = measured.find(_MEDIAN) + len(_MEDIAN)
+    try:
+        return a_time(float(measured[start : measured.find(",", start)]))
+    except ValueError:
+        raise UnusableError(f"{placed(place)} is no session") from None
 
 
 class Setup(NamedTuple):

@@ -10,9 +10,12 @@ from pytest_gemm.baselines.records import Series, Session, distinct, grouped
 from pytest_gemm.baselines.schema import (
     Fields,
     Line,
+    is_pinned,
+    median_of,
     read_frame,
     read_sessions,
     session_line,
+    setup_of,
     split_lines,
     write_sessions,
 )
@@ -71,7 +74,8 @@ class SessionFile:
 
     def anchor(self, benchmark: str) -> Series | None:
         """The sessions that were pinned last."""
-        lines = [x for x in self._lines(benchmark) if x.is_pinned]
+        fields = self._fields.get(benchmark, ())
+        lines = [Line(*each) for each in fields if is_pinned(each[1])]
         pinned = self._read(lines) if lines else []
         release = next((s.anchor for s in reversed(pinned) if s.anchor), None)
         found = tuple(s for s in pinned if s.anchor == release)
@@ -79,14 +83,14 @@ class SessionFile:
 
     def medians(self, benchmark: str) -> tuple[float, ...]:
         """Seconds, oldest first: the reference's sessions that share the newest one's epoch."""
-        lines = self._lines(benchmark)
-        newest = lines[-1] if lines else None
+        fields = self._fields.get(benchmark, [])[-SESSIONS_KEPT:]
+        newest = fields[-1][2] if fields else ""
         alike = {
-            line.measured: line
-            for line in lines[-SESSIONS_KEPT:]
-            if newest and (line.shared is newest.shared or line.setup == newest.setup)
+            measured: place
+            for place, measured, shared in fields
+            if shared is newest or setup_of(shared) == setup_of(newest)
         }
-        return tuple(line.median for line in alike.values())
+        return tuple(median_of(place, measured) for measured, place in alike.items())
 
     def changed(self, sessions: Mapping[str, Sequence[Session]]) -> str:
         """The file's text with other sessions for some benchmarks; empty where none is left.
