@@ -136,6 +136,15 @@ def test_what_multiply_adds_read(body: Any, cycles: float, reuse: float) -> None
     assert ladder.register_reads([]) == {}
 
 
+def test_the_bound_is_that_of_the_notes() -> None:
+    facts = {"registers": 64, "blocks_per_sm": 2, "loop.FFMA": 512, "loop.instructions": 640}
+    found = {"facts": facts, "reads": {"cycles": 1.25, "reuse": 0.5}, "loads": 2 / 64}
+    # 66.9 TFLOP/s / (1.25 cycles + a quarter of an instruction for each multiply-add)
+    assert ladder.static_cells(found) == ["64", "2", "80.0%", "1.25", "44.6", "2K/64"]
+    addition = {"facts": {"registers": 32}, "reads": {}, "loads": 2}
+    assert ladder.static_cells(addition) == ["32", "", "", "", "", "2"]
+
+
 def test_words_loaded_are_counted() -> None:
     counts = {
         kernel.name: ladder.loads(kernel)

@@ -213,7 +213,7 @@ def register_reads(body: Sequence[tuple[str, Sequence[str]]]) -> dict[str, float
 
     ``cycles`` is how many a multiply-add takes if each bank gives one register a cycle, and what
     the multiply-add before kept in the same place (``.reuse``) need not be read; ``reuse`` is the
-    share of multiply-adds that keep something.
+    share of multiply-adds that keep something. See NOTES.md in the ladder's folder.
     """
     count = cycles = kept = 0
     cache: dict[int, str] = {}
@@ -401,18 +401,18 @@ def row(name: str, found: dict[str, Any]) -> str:
 
 
 def static_cells(found: dict[str, Any]) -> list[str]:
-    """Registers, blocks on a multiprocessor, FFMA share, cycles by the model, loads."""
-    facts, reads = found["facts"], found["reads"]
-    instructions = facts.get("loop.instructions", 0)
-    share = facts.get("loop.FFMA", 0) / instructions if instructions else 0.0
-    per_element = found["loads"]
-    loaded_as = f"2K/{2 / per_element:.3g}" if reads and per_element else f"{per_element:g}"
+    """Registers, blocks on a multiprocessor, FFMA share, cycles by the model, bound, loads."""
+    facts, reads, per_element = found["facts"], found["reads"], found["loads"]
+    cells = [str(facts["registers"]), str(facts.get("blocks_per_sm", ""))]
+    if not reads:
+        return [*cells, "", "", "", f"{per_element:g}"]
+    count, instructions = facts["loop.FFMA"], facts["loop.instructions"]
     return [
-        str(facts["registers"]),
-        str(facts.get("blocks_per_sm", "")),
-        f"{share:.1%}" if reads else "",
-        f"{reads['cycles']:.2f}" if reads else "",
-        "2K" if loaded_as == "2K/1" else loaded_as,
+        *cells,
+        f"{count / instructions:.1%}",
+        f"{reads['cycles']:.2f}",
+        f"{PEAK / (reads['cycles'] + instructions / count - 1) / 1e12:.1f}",
+        "2K" if per_element == 2 else f"2K/{2 / per_element:.3g}",
     ]
 
 
@@ -429,7 +429,7 @@ def _lines(facts: dict[str, Any], found: dict[str, Any]) -> Iterator[str]:
     }
     problems = [f"gemm {size}" for size in PROBLEMS if f"gemm {size}" in times]
     shown = [problem.removeprefix("gemm ") for problem in problems]
-    head = ["kernel", "registers", "blocks/SM", "FFMA", "cycles/FFMA", "loads"]
+    head = ["kernel", "registers", "blocks/SM", "FFMA", "cycles/FFMA", "bound", "loads"]
     head += [text for size in shown for text in (f"{size}: us", "TFLOP/s", "% cuBLAS", "% peak")]
     yield f"| {' | '.join(head)} |"
     yield "|" + " --- |" * len(head)
@@ -437,7 +437,7 @@ def _lines(facts: dict[str, Any], found: dict[str, Any]) -> Iterator[str]:
     first = times.get(f"gemm {PROBLEMS[0]}", {})
     others = sorted(set(first) - set(known) - {LIBRARY}, key=lambda name: first[name])
     for name in (*known, *others, LIBRARY):
-        static = static_cells(facts[name]) if "facts" in facts.get(name, {}) else [""] * 5
+        static = static_cells(facts[name]) if "facts" in facts.get(name, {}) else [""] * 6
         cells = [name, *static]
         for problem in problems:
             seconds = times[problem].get(name)

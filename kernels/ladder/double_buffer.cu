@@ -12,20 +12,20 @@
 
 #include "edges.cuh"
 
-constexpr int TILE = 128;        // rows and columns of C per block
+constexpr int TILE = 128;         // rows and columns of C per block
 constexpr int BK = 16;
-constexpr int TM = 8;            // rows of C per thread
-constexpr int TN = 8;            // columns of C per thread
+constexpr int TM = 8;             // rows of C per thread
+constexpr int TN = 8;             // columns of C per thread
 constexpr int THREADS = 256;
-constexpr int PITCH = TILE + 4;  // of a column of A
-constexpr int WM = 32;           // rows of C per warp
-constexpr int WN = 64;           // columns of C per warp
-constexpr int ROWS = WM / TM;    // rows of lanes
-constexpr int COLS = WN / TN;    // columns of lanes
+constexpr int PITCH = TILE + 4;   // of a column of A
+constexpr int WM = 32;            // rows of C per warp
+constexpr int WN = 64;            // columns of C per warp
+constexpr int ROWS = WM / TM;     // rows of lanes
+constexpr int COLS = WN / TN;     // columns of lanes
 
 __global__ void __launch_bounds__(THREADS)
-double_buffer(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M,
-              int N, int K)
+double_buffer(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C,
+              int M, int N, int K)
 {
     __shared__ alignas(16) float As[2][BK][PITCH];
     __shared__ alignas(16) float Bs[2][BK][TILE];

@@ -1,7 +1,7 @@
 // Four floats with each access, where the 8 x 8 product took one.
 //
-// Copies from global memory to the tiles, reads of B's tile, and stores of C move 16 bytes a thread. A
-// thread's column of A is not contiguous, and is still read float by float.
+// Copies from global memory to the tiles, reads of B's tile, and stores of C move 16 bytes a
+// thread. A thread's column of A is not contiguous, and is still read float by float.
 
 // /// gemm
 // block        = [16, 16]
@@ -12,10 +12,10 @@
 
 #include "edges.cuh"
 
-constexpr int TILE = 128;        // rows and columns of C per block
+constexpr int TILE = 128;   // rows and columns of C per block
 constexpr int BK = 16;
-constexpr int TM = 8;            // rows of C per thread
-constexpr int TN = 8;            // columns of C per thread
+constexpr int TM = 8;       // rows of C per thread
+constexpr int TN = 8;       // columns of C per thread
 constexpr int THREADS = 256;
 
 __global__ void __launch_bounds__(THREADS)

@@ -1,17 +1,16 @@
 // The pipeline of multistage.cu with A transposed in shared memory, and what its registers do.
 //
-// 24 registers hold the values of a step, where reading A along K takes 72: that leaves room to read
-// those of the next step during the multiply-adds of this one. Then it matters how fast a
-// multiply-add gets its operands. The registers of a thread lie in two banks, the even and the
-// odd ones. In the model that NOTES.md puts to the test, a multiply-add starts in every cycle in
-// which each bank has to give one register at most; what the one before has left in the operand
-// cache (".reuse" in the code) is free. So a sum and the factor that is new must lie in
-// different banks.
+// 24 registers hold the values of a step, where reading A along K takes 72: that leaves room to
+// read those of the next step during the multiply-adds of this one. Then it matters how fast a
+// multiply-add gets its operands. The registers of a thread lie in two banks, the even and the odd
+// ones. In the model that NOTES.md puts to the test, a multiply-add starts in every cycle in which
+// each bank has to give one register at most; what the one before has left in the operand cache
+// (".reuse" in the code) is free. So a sum and the factor that is new must lie in different banks.
 //
-// Sums that are stored as float4 must lie in four registers from a multiple of four on, and so must
-// the four values of B that they are sums with: such a pair is in the same bank, always. After
-// a multiplication by alpha they lie elsewhere, and the compiler may place the sums as it likes. A
-// row that runs backwards begins with the value of B that the row before it ended with.
+// Sums that are stored as float4 must lie in four registers from a multiple of four on, and so
+// must the four values of B that they are sums with: such a pair is in the same bank, always.
+// After a multiplication by alpha they lie elsewhere, and the compiler may place the sums as it
+// likes. A row that runs backwards begins with the value of B that the row before it ended with.
 
 // /// gemm
 // name         = "k_major"
@@ -19,7 +18,7 @@
 // block        = ["BM // WM * (BN // WN) * 32"]
 // grid         = ["cdiv(N, BN) * cdiv(M, BM)"]
 // shared_mem   = "4 * STAGES * BK * (BM + 4 + BN)"
-// params       = { BM = 128, BN = 128, BK = 32, WM = 64, WN = 64, TM = 16, TN = 8, STAGES = 3, GROUP = 8, AHEAD = 0, SERPENTINE = 0 }
+// params       = { BM=128, BN=128, BK=32, WM=64, WN=64, TM=16, TN=8, STAGES=3, GROUP=8, AHEAD=0, SERPENTINE=0 }
 // derived_from = "raster"
 // change       = "LOSES: A transposed in shared memory by asynchronous copies of 4 bytes"
 // ///
@@ -30,7 +29,7 @@
 // block        = ["BM // WM * (BN // WN) * 32"]
 // grid         = ["cdiv(N, BN) * cdiv(M, BM)"]
 // shared_mem   = "4 * STAGES * BK * (BM + 4 + BN)"
-// params       = { BM = 128, BN = 128, BK = 32, WM = 64, WN = 64, TM = 16, TN = 8, STAGES = 3, GROUP = 8, AHEAD = 1, SERPENTINE = 0 }
+// params       = { BM=128, BN=128, BK=32, WM=64, WN=64, TM=16, TN=8, STAGES=3, GROUP=8, AHEAD=1, SERPENTINE=0 }
 // derived_from = "k_major"
 // change       = "values for the next step are read during the multiply-adds of this one"
 // ///
@@ -41,7 +40,7 @@
 // block        = ["BM // WM * (BN // WN) * 32"]
 // grid         = ["cdiv(N, BN) * cdiv(M, BM)"]
 // shared_mem   = "4 * STAGES * BK * (BM + 4 + BN)"
-// params       = { BM = 128, BN = 128, BK = 32, WM = 64, WN = 64, TM = 16, TN = 8, STAGES = 3, GROUP = 8, AHEAD = 1, SERPENTINE = 0 }
+// params       = { BM=128, BN=128, BK=32, WM=64, WN=64, TM=16, TN=8, STAGES=3, GROUP=8, AHEAD=1, SERPENTINE=0 }
 // derived_from = "fragments"
 // change       = "C = alpha A B: what is stored lies in other registers than the sums"
 // ///
@@ -52,7 +51,7 @@
 // block        = ["BM // WM * (BN // WN) * 32"]
 // grid         = ["cdiv(N, BN) * cdiv(M, BM)"]
 // shared_mem   = "4 * STAGES * BK * (BM + 4 + BN)"
-// params       = { BM = 128, BN = 128, BK = 32, WM = 64, WN = 64, TM = 16, TN = 8, STAGES = 3, GROUP = 8, AHEAD = 1, SERPENTINE = 1 }
+// params       = { BM=128, BN=128, BK=32, WM=64, WN=64, TM=16, TN=8, STAGES=3, GROUP=8, AHEAD=1, SERPENTINE=1 }
 // derived_from = "alpha"
 // change       = "every other row of multiply-adds runs backwards"
 // ///
@@ -72,11 +71,10 @@ multiply(const float* __restrict__ A, const float* __restrict__ B, float* __rest
     constexpr int LANES_N = WN / TN;               // columns of lanes
     constexpr int PITCH = BM + 4;                  // of a column of A
     constexpr int STAGE = BK * (PITCH + BN);
-    constexpr int A_ROWS = THREADS / BK;           // that all threads copy at once
+    constexpr int A_ROWS = THREADS / 8;            // that all threads copy at once
     constexpr int B_ROWS = THREADS / (BN / 4);
     static_assert(LANES_M * LANES_N == 32, "a warp has 32 lanes");
-    static_assert(A_ROWS % 4 == 0 && BM % A_ROWS == 0, "whole warps copy 8 columns of 4 rows");
-    static_assert(BK % 8 == 0 && BK % B_ROWS == 0, "all threads copy");
+    static_assert(BM % A_ROWS == 0 && BK % 8 == 0 && BK % B_ROWS == 0, "all threads copy");
 
     extern __shared__ float4 shared[];
     float* const stages = reinterpret_cast<float*>(shared);
@@ -99,8 +97,7 @@ multiply(const float* __restrict__ A, const float* __restrict__ B, float* __rest
 
     // A warp copies 8 columns of 4 rows of A: whole sectors of global memory, and with this pitch
     // 32 different banks of shared memory.
-    const int a_row = warp / (BK / 8) * 4 + lane / 8;
-    const int a_col = warp % (BK / 8) * 8 + lane % 8;
+    const int a_row = thread / 8, a_col = thread % 8;
     const int b_row = thread / (BN / 4), b_col = thread % (BN / 4) * 4;
     const float* a_from = A + (size_t)(block_row + a_row) * K + a_col;
     const float* b_from = B + (size_t)b_row * N + block_col + b_col;
@@ -111,7 +108,9 @@ multiply(const float* __restrict__ A, const float* __restrict__ B, float* __rest
         if (whole) {
             #pragma unroll
             for (int i = 0; i < BM; i += A_ROWS)
-                copy_async<4>(As + i, a_from + (size_t)i * K, true);
+                #pragma unroll
+                for (int j = 0; j < BK; j += 8)
+                    copy_async<4>(As + j * PITCH + i, a_from + (size_t)i * K + j, true);
             #pragma unroll
             for (int i = 0; i < BK; i += B_ROWS)
                 copy_async<16>(Bs + i * BN, b_from + (size_t)i * N, true);
@@ -119,10 +118,11 @@ multiply(const float* __restrict__ A, const float* __restrict__ B, float* __rest
             b_from += (size_t)BK * N;
         } else {
             #pragma unroll 1
-            for (int i = 0; i < BM; i += A_ROWS) {
-                const int r = block_row + a_row + i, c = tile * BK + a_col;
+            for (int n = 0; n < BM / A_ROWS * BK / 8; ++n) {
+                const int i = n / (BK / 8) * A_ROWS, j = n % (BK / 8) * 8;
+                const int r = block_row + a_row + i, c = tile * BK + a_col + j;
                 const bool is_in = r < M && c < K;
-                copy_async<4>(As + i, is_in ? A + (size_t)r * K + c : A, is_in);
+                copy_async<4>(As + j * PITCH + i, is_in ? A + (size_t)r * K + c : A, is_in);
             }
             #pragma unroll 1
             for (int i = 0; i < BK; i += B_ROWS)

@@ -3,8 +3,8 @@
 // While the multiply-adds of one tile run, cp.async brings the next STAGES - 1 tiles from global
 // to shared memory without passing through registers. A lies there as it does in memory, by rows
 // of BK + PAD floats: a thread reads 4 steps of K at once as a float4, and the rows of a warp's
-// lanes fall into different banks. One barrier per tile: it says both that everybody's copies
-// have arrived and that nobody reads the stage that is written next.
+// lanes fall into different banks. One barrier per tile: it says both that everybody's copies have
+// arrived and that nobody reads the stage that is written next.
 
 // /// gemm
 // name         = "async_copy"
@@ -12,7 +12,7 @@
 // block        = ["BM // WM * (BN // WN) * 32"]
 // grid         = ["cdiv(N, BN) * cdiv(M, BM)"]
 // shared_mem   = "4 * STAGES * (BM * (BK + PAD) + BK * BN)"
-// params       = { BM = 128, BN = 128, BK = 16, WM = 32, WN = 64, TM = 8, TN = 8, STAGES = 2, PAD = 4, GROUP = 1 }
+// params       = { BM=128, BN=128, BK=16, WM=32, WN=64, TM=8, TN=8, STAGES=2, PAD=4, GROUP=1 }
 // derived_from = "row_major_a"
 // change       = "cp.async to shared memory instead of loads to registers and stores"
 // ///
@@ -23,7 +23,7 @@
 // block        = ["BM // WM * (BN // WN) * 32"]
 // grid         = ["cdiv(N, BN) * cdiv(M, BM)"]
 // shared_mem   = "4 * STAGES * (BM * (BK + PAD) + BK * BN)"
-// params       = { BM = 128, BN = 128, BK = 16, WM = 32, WN = 64, TM = 8, TN = 8, STAGES = 3, PAD = 4, GROUP = 1 }
+// params       = { BM=128, BN=128, BK=16, WM=32, WN=64, TM=8, TN=8, STAGES=3, PAD=4, GROUP=1 }
 // derived_from = "async_copy"
 // change       = "3 stages instead of 2"
 // ///
@@ -34,7 +34,7 @@
 // block        = ["BM // WM * (BN // WN) * 32"]
 // grid         = ["cdiv(N, BN) * cdiv(M, BM)"]
 // shared_mem   = "4 * STAGES * (BM * (BK + PAD) + BK * BN)"
-// params       = { BM = 128, BN = 128, BK = 32, WM = 32, WN = 64, TM = 8, TN = 8, STAGES = 3, PAD = 4, GROUP = 1 }
+// params       = { BM=128, BN=128, BK=32, WM=32, WN=64, TM=8, TN=8, STAGES=3, PAD=4, GROUP=1 }
 // derived_from = "three_stages"
 // change       = "tiles 32 deep instead of 16"
 // ///
@@ -45,7 +45,7 @@
 // block        = ["BM // WM * (BN // WN) * 32"]
 // grid         = ["cdiv(N, BN) * cdiv(M, BM)"]
 // shared_mem   = "4 * STAGES * (BM * (BK + PAD) + BK * BN)"
-// params       = { BM = 128, BN = 128, BK = 32, WM = 64, WN = 64, TM = 16, TN = 8, STAGES = 3, PAD = 4, GROUP = 1 }
+// params       = { BM=128, BN=128, BK=32, WM=64, WN=64, TM=16, TN=8, STAGES=3, PAD=4, GROUP=1 }
 // derived_from = "deep_k"
 // change       = "16 x 8 elements of C per thread instead of 8 x 8, by half as many threads"
 // ///
@@ -56,7 +56,7 @@
 // block        = ["BM // WM * (BN // WN) * 32"]
 // grid         = ["cdiv(N, BN) * cdiv(M, BM)"]
 // shared_mem   = "4 * STAGES * (BM * (BK + PAD) + BK * BN)"
-// params       = { BM = 128, BN = 128, BK = 32, WM = 64, WN = 64, TM = 16, TN = 8, STAGES = 3, PAD = 0, GROUP = 1 }
+// params       = { BM=128, BN=128, BK=32, WM=64, WN=64, TM=16, TN=8, STAGES=3, PAD=0, GROUP=1 }
 // derived_from = "thread_tile_16x8"
 // change       = "LOSES: no padding of the rows of A"
 // ///
@@ -67,7 +67,7 @@
 // block        = ["BM // WM * (BN // WN) * 32"]
 // grid         = ["cdiv(N, BN) * cdiv(M, BM)"]
 // shared_mem   = "4 * STAGES * (BM * (BK + PAD) + BK * BN)"
-// params       = { BM = 128, BN = 128, BK = 32, WM = 64, WN = 64, TM = 8, TN = 16, STAGES = 3, PAD = 4, GROUP = 1 }
+// params       = { BM=128, BN=128, BK=32, WM=64, WN=64, TM=8, TN=16, STAGES=3, PAD=4, GROUP=1 }
 // derived_from = "thread_tile_16x8"
 // change       = "LOSES: 8 x 16 elements of C per thread"
 // ///
@@ -78,7 +78,7 @@
 // block        = ["BM // WM * (BN // WN) * 32"]
 // grid         = ["cdiv(N, BN) * cdiv(M, BM)"]
 // shared_mem   = "4 * STAGES * (BM * (BK + PAD) + BK * BN)"
-// params       = { BM = 256, BN = 128, BK = 32, WM = 64, WN = 64, TM = 16, TN = 8, STAGES = 3, PAD = 4, GROUP = 1 }
+// params       = { BM=256, BN=128, BK=32, WM=64, WN=64, TM=16, TN=8, STAGES=3, PAD=4, GROUP=1 }
 // derived_from = "thread_tile_16x8"
 // change       = "256 x 128 elements of C per block, by 256 threads: one block per multiprocessor"
 // ///
@@ -89,7 +89,7 @@
 // block        = ["BM // WM * (BN // WN) * 32"]
 // grid         = ["cdiv(N, BN) * cdiv(M, BM)"]
 // shared_mem   = "4 * STAGES * (BM * (BK + PAD) + BK * BN)"
-// params       = { BM = 128, BN = 128, BK = 32, WM = 64, WN = 64, TM = 16, TN = 8, STAGES = 3, PAD = 4, GROUP = 8 }
+// params       = { BM=128, BN=128, BK=32, WM=64, WN=64, TM=16, TN=8, STAGES=3, PAD=4, GROUP=8 }
 // derived_from = "thread_tile_16x8"
 // change       = "8 rows of blocks at a time, column by column"
 // ///

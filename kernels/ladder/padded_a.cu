@@ -11,12 +11,12 @@
 
 #include "edges.cuh"
 
-constexpr int TILE = 128;        // rows and columns of C per block
+constexpr int TILE = 128;         // rows and columns of C per block
 constexpr int BK = 16;
-constexpr int TM = 8;            // rows of C per thread
-constexpr int TN = 8;            // columns of C per thread
+constexpr int TM = 8;             // rows of C per thread
+constexpr int TN = 8;             // columns of C per thread
 constexpr int THREADS = 256;
-constexpr int PITCH = TILE + 4;  // of a column of A
+constexpr int PITCH = TILE + 4;   // of a column of A
 
 __global__ void __launch_bounds__(THREADS)
 padded_a(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M,

@@ -12,14 +12,14 @@
 
 #include "edges.cuh"
 
-constexpr int TILE = 128;        // rows and columns of C per block
+constexpr int TILE = 128;         // rows and columns of C per block
 constexpr int BK = 16;
-constexpr int TM = 8;            // rows of C per thread
-constexpr int TN = 8;            // columns of C per thread
+constexpr int TM = 8;             // rows of C per thread
+constexpr int TN = 8;             // columns of C per thread
 constexpr int THREADS = 256;
-constexpr int PITCH = TILE + 4;  // of a column of A
-constexpr int ROWS = TILE / TM;  // rows of threads
-constexpr int COLS = TILE / TN;  // columns of threads
+constexpr int PITCH = TILE + 4;   // of a column of A
+constexpr int ROWS = TILE / TM;   // rows of threads
+constexpr int COLS = TILE / TN;   // columns of threads
 
 __global__ void __launch_bounds__(THREADS)
 quadrants(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M,

@@ -1,8 +1,8 @@
 // A by rows in shared memory after all, read as float4 along K.
 //
 // A thread reads 4 steps of K at once: as many loads as from a transposed A, for which nothing has
-// to be transposed. The rows of a warp's lanes are next to each other, so that with a pitch of
-// BK + 4 floats they lie in different banks. It takes more registers.
+// to be transposed. The rows of a warp's lanes are next to each other, so that with a pitch of BK
+// + 4 floats they lie in different banks. It takes more registers.
 
 // /// gemm
 // block        = [256]
@@ -13,16 +13,16 @@
 
 #include "edges.cuh"
 
-constexpr int TILE = 128;        // rows and columns of C per block
+constexpr int TILE = 128;       // rows and columns of C per block
 constexpr int BK = 16;
-constexpr int TM = 8;            // rows of C per thread
-constexpr int TN = 8;            // columns of C per thread
+constexpr int TM = 8;           // rows of C per thread
+constexpr int TN = 8;           // columns of C per thread
 constexpr int THREADS = 256;
-constexpr int PITCH = BK + 4;    // of a row of A
-constexpr int WM = 32;           // rows of C per warp
-constexpr int WN = 64;           // columns of C per warp
-constexpr int ROWS = WM / TM;    // rows of lanes
-constexpr int COLS = WN / TN;    // columns of lanes
+constexpr int PITCH = BK + 4;   // of a row of A
+constexpr int WM = 32;          // rows of C per warp
+constexpr int WN = 64;          // columns of C per warp
+constexpr int ROWS = WM / TM;   // rows of lanes
+constexpr int COLS = WN / TN;   // columns of lanes
 
 __global__ void __launch_bounds__(THREADS)
 row_major_a(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M,

@@ -9,7 +9,7 @@
 // change       = "8 x 8 elements of C per thread instead of 4 x 4, by as many threads"
 // ///
 
-constexpr int TILE = 128;       // rows and columns of C per block
+constexpr int TILE = 128;         // rows and columns of C per block
 constexpr int BK = 16;
 constexpr int TM = 8;             // rows of C per thread
 constexpr int TN = 8;             // columns of C per thread
@@ -17,8 +17,8 @@ constexpr int COLS = TILE / TN;   // columns of threads
 constexpr int THREADS = TILE / TM * COLS;
 
 __global__ void __launch_bounds__(THREADS)
-thread_tile_8x8(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M,
-                int N, int K)
+thread_tile_8x8(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C,
+                int M, int N, int K)
 {
     __shared__ float As[TILE][BK];
     __shared__ float Bs[BK][TILE];

@@ -1,7 +1,7 @@
 // Register blocking with tiles of 64 x 64 elements of C, 16 deep.
 //
-// The shared memory is the 8 KB of register_blocked.cu, the work of a thread its 4 x 4; four times as
-// many threads use each value that was read: 2 K / 64 loads from global memory per element of C.
+// The shared memory is the 8 KB of register_blocked.cu, the work of a thread its 4 x 4. Twice as many
+// threads use each value that was read: 2 K / 64 loads from global memory per element of C.
 
 // /// gemm
 // block        = [16, 16]
@@ -10,7 +10,7 @@
 // change       = "64 x 64 x 16 tiles instead of 32 x 32 x 32"
 // ///
 
-constexpr int TILE = 64;        // rows and columns of C per block
+constexpr int TILE = 64;          // rows and columns of C per block
 constexpr int BK = 16;
 constexpr int TM = 4;             // rows of C per thread
 constexpr int TN = 4;             // columns of C per thread

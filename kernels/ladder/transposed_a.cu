@@ -12,10 +12,10 @@
 
 #include "edges.cuh"
 
-constexpr int TILE = 128;        // rows and columns of C per block
+constexpr int TILE = 128;   // rows and columns of C per block
 constexpr int BK = 16;
-constexpr int TM = 8;            // rows of C per thread
-constexpr int TN = 8;            // columns of C per thread
+constexpr int TM = 8;       // rows of C per thread
+constexpr int TN = 8;       // columns of C per thread
 constexpr int THREADS = 256;
 
 __global__ void __launch_bounds__(THREADS)

@@ -1,13 +1,14 @@
 // LOSES: the naive product, with the threads of a warp down a column of C.
 //
-// The arithmetic and the number of loads are naive.cu's. But in every step the 32 lanes of a warp read
-// 16 different rows of A, one float of each sector of 32 bytes, and store to 16 different rows of C.
+// The arithmetic and the number of loads are naive.cu's. But in every step the 32 lanes of a warp
+// read 16 different rows of A, one float of each sector of 32 bytes, and store to 16 different
+// rows of C.
 
 // /// gemm
 // block        = [16, 16]
 // grid         = ["cdiv(M, 16)", "cdiv(N, 16)"]
 // derived_from = "naive"
-// change       = "neighbouring threads in a column of C instead of a row"
+// change       = "LOSES: neighbouring threads in a column of C instead of a row"
 // ///
 
 __global__ void uncoalesced(const float* __restrict__ A, const float* __restrict__ B,

@@ -1,7 +1,7 @@
 // Every warp computes 32 x 64 elements of C, with its lanes as 4 x 8.
 //
-// Before, a warp's lanes were 2 x 16: 16 and 128 floats of A and B a step, now 32 and 64: a third less
-// is read from shared memory.
+// Before, a warp's lanes were 2 x 16: 16 and 128 floats of A and B a step, now 32 and 64: a third
+// less is read from shared memory.
 
 // /// gemm
 // block        = [256]
@@ -12,16 +12,16 @@
 
 #include "edges.cuh"
 
-constexpr int TILE = 128;        // rows and columns of C per block
+constexpr int TILE = 128;         // rows and columns of C per block
 constexpr int BK = 16;
-constexpr int TM = 8;            // rows of C per thread
-constexpr int TN = 8;            // columns of C per thread
+constexpr int TM = 8;             // rows of C per thread
+constexpr int TN = 8;             // columns of C per thread
 constexpr int THREADS = 256;
-constexpr int PITCH = TILE + 4;  // of a column of A
-constexpr int WM = 32;           // rows of C per warp
-constexpr int WN = 64;           // columns of C per warp
-constexpr int ROWS = WM / TM;    // rows of lanes
-constexpr int COLS = WN / TN;    // columns of lanes
+constexpr int PITCH = TILE + 4;   // of a column of A
+constexpr int WM = 32;            // rows of C per warp
+constexpr int WN = 64;            // columns of C per warp
+constexpr int ROWS = WM / TM;     // rows of lanes
+constexpr int COLS = WN / TN;     // columns of lanes
 
 __global__ void __launch_bounds__(THREADS)
 warp_tile(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M,
