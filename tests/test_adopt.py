@@ -90,7 +90,13 @@ WILD = (
     Wild("flat_index", "A B C M K N", ("cdiv(M * N, 256)",), ("256",)),
     Wild("thread_per_row", "A B C M K N", ("cdiv(M, 256)",), ("256",)),
     Wild("alpha_beta", "M N K alpha A B beta C"),
-    Wild("reads_old_c", says=(r"the old C is read although beta = 0", "not adopted")),
+    Wild(
+        "reads_old_c",
+        says=(
+            r"reads_old_c.cu:11 reads C also where beta = 0: .* the old C is read although",
+            "not adopted",
+        ),
+    ),
     Wild(
         "column_major",
         "M N K A B C",
@@ -607,6 +613,25 @@ def test_launches_are_found_with_their_parts() -> None:
     assert [len(first.grid), len(first.block), len(second.grid)] == [2, 2, 1]
     assert first.host.text(first.shared_mem, lambda _: None) == "128"
     assert first.names() == second.names() == ["d_A", "n"]
+
+
+@pytest.mark.parametrize(
+    ("body", "place"),
+    [
+        ("if (n == 0) return;\nC[n] = a * n +\n    b * C[n];", "k.cu:3"),
+        ('#include "t.cuh"\nC[n] = b == 0 ? a : a + b * C[n];', "k.cu:2"),
+        ("float old = C[n];\nC[n] = a + b * old;", ""),
+        ("b = a; C[n] = a;", ""),
+    ],
+)
+def test_the_line_that_reads_c_times_beta_is_found(
+    body: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "t.cuh", "float t = 0;\n" * 5)
+    head = "__global__ void k(float *A, float *B, float *C, float a, float b, int n) {"
+    write(tmp_path / "k.cu", f"{head} {body}\n}}\n")
+    assert read_source(Path("k.cu")).place_of("b", "C") == place
 
 
 def test_what_an_argument_means_takes_its_place_in_an_expression() -> None:

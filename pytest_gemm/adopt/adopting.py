@@ -72,9 +72,16 @@ def adopt(source: Source, prober: Prober, progress: Callable[[str], None]) -> Ad
         notes.append("atomics add in any order: declared as deterministic = false")
         failure = prober.check(reading).partition("\n")[0]
     if OLD_C in failure:
-        failure += ADVICE
+        failure = _where_beta_is_0(source, reading, failure)
     failure = failure or _on_more(prober, reading, found.problem)
     return Adoption(reading, tuple(notes), failure)
+
+
+def _where_beta_is_0(source: Source, reading: Reading, failure: str) -> str:
+    """What to say of a kernel that reads the old C at beta = 0: the line, if it can be told."""
+    given = dict(zip(reading.args, source.signature.names, strict=True))
+    place = source.place_of(given["beta"], given["C"]) if "beta" in given else ""
+    return (f"{place} reads C also where beta = 0: " if place else "") + failure + ADVICE
 
 
 def _on_more(prober: Prober, reading: Reading, problem: Problem) -> str:

@@ -12,7 +12,13 @@ from pathlib import Path
 from pytest_gemm.adopt.launches import LaunchCode, find_launches, launches_of
 from pytest_gemm.adopt.signature import Signature, read_signature, type_parameters
 from pytest_gemm.cuda_items import Code, Unbalanced
-from pytest_gemm.cuda_source import Function, find_kernels, identifiers, integer_constants
+from pytest_gemm.cuda_source import (
+    Function,
+    find_kernels,
+    identifiers,
+    integer_constants,
+    locate,
+)
 from pytest_gemm.errors import ConfigError, SpecError
 from pytest_gemm.expressions import compile_expression
 from pytest_gemm.includes import expand, read_text
@@ -51,13 +57,25 @@ class Source:
     @cached_property
     def used(self) -> frozenset[str]:
         """The words in the kernel's body."""
-        own = self.function.name.rpartition("::")[2]
-        for at, text in enumerate(self.code.texts[:-1]):
-            if text == own and self.code.starts(at + 1, "("):
-                brace = self.code.closers[at + 1] + 1
-                if self.code.text(brace) == "{":
-                    return self.code.words(range(brace, self.code.closers[brace]))
-        return self.words
+        return self.code.words(self._body) if self._body else self.words
+
+    def place_of(self, *names: str) -> str:
+        """File and line of the first assignment in the kernel's body of what has all these names.
+
+        Empty where there is none.
+        """
+        value: list[int] = []
+        for at in self._body:
+            if self.code.texts[at] in (";", "{", "}"):
+                if self.code.words(value).issuperset(names):
+                    last = max(i for i in value if self.code.texts[i] in names)
+                    above = self.text.count("\n", 0, self.code.tokens[last].start)
+                    file, line = locate(self.text, above + 1)
+                    return f"{file or self.shown}:{line}"
+                value = []
+            elif value or self.code.texts[at] == "=":
+                value.append(at)
+        return ""
 
     @cached_property
     def constants(self) -> dict[str, int]:
@@ -113,6 +131,17 @@ class Source:
     def has_layers(self) -> bool:
         """Whether blocks are told apart by z, as those of a batch are."""
         return "blockIdx . z" in " ".join(self._texts)
+
+    @cached_property
+    def _body(self) -> range:
+        """The tokens of the kernel's body, from its brace on; none where it is not to be found."""
+        own = self.function.name.rpartition("::")[2]
+        for at, text in enumerate(self.code.texts[:-1]):
+            if text == own and self.code.starts(at + 1, "("):
+                brace = self.code.closers[at + 1] + 1
+                if self.code.text(brace) == "{":
+                    return range(brace, self.code.closers[brace])
+        return range(0)
 
     @cached_property
     def _texts(self) -> list[str]:
