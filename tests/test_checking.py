@@ -68,6 +68,22 @@ def test_loads_per_element_of_the_shipped_kernels(
     assert loads_per_element(spec.op, checked.traffic) == loads
 
 
+@pytest.mark.parametrize(
+    ("words", "loads"),
+    [(4 * 192, "4K"), (192, "2K/2"), (3 * 192, "3K"), (288, "3K/2"), (9, "3K/64"), (32, "2K/12"),
+     (385, "385 at K = 192"), (64 * 192, "12288 at K = 192"), (200, "200 at K = 192"),
+     (0, "0")],
+)  # fmt: skip
+def test_loads_are_a_multiple_of_k_or_name_the_k_they_were_counted_at(
+    words: int, loads: str
+) -> None:
+    assert loads_per_element("gemm", {"global_load_words": words * 64 * 128}) == loads
+
+
+def test_of_an_addition_loads_are_a_number() -> None:
+    assert loads_per_element("add", {"global_load_words": 4 * 64 * 128}) == "4"
+
+
 def test_stores_and_barriers_are_counted(host: HostBackend) -> None:
     traffic = checker(host).check(kernels(ROOT / "kernels")["tiled"]).traffic
     assert traffic["global_store_words"] == traffic["global_stores"] == 64 * 128

@@ -77,7 +77,7 @@ def test_a_kernel_that_loads_more_fails_until_that_is_accepted(project: Project)
     result = project.run(*run)
     assert result.ret == 1
     result.stdout.fnmatch_lines(
-        ["naive on 64x64x64: memory traffic changed: loads per element of C 2K -> 385 *"]
+        ["naive on 64x64x64: memory traffic changed: loads per element of C 2K -> 385 at K = 192 *"]
     )
     assert project.run(*run, "--gemm-baseline=update").ret == 0
     assert project.run(*run, "--gemm-baseline=strict").ret == 0

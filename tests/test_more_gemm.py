@@ -160,7 +160,7 @@ def test_cublas_is_a_yardstick_on_cuda(name: str, cuda: Backend) -> None:
 
 LOADS = {
     "half_nn": "2K/16",
-    "hgemm": "288",  # 1.5 K: a half for two columns, and a half2
+    "hgemm": "3K/2",  # a half for two columns, and a half2
     "int8_tn": "2K/16",
     "dp4a": "2K",
     "double_nt": "2K/16",
