@@ -1,9 +1,19 @@
-"""Limits that a kernel must keep whatever is stored: times and rates in its front matter."""
+"""What may be asked of a kernel: limits on times and rates, and how large a margin can be."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+
+
+def margin_of_percent(percent: float) -> float:
+    """A declared margin, at least 0, as a fraction. Raises ValueError from 100 percent on."""
+    if percent >= 100:
+        raise ValueError(
+            "a margin is below 100 percent, or what takes twice its time would pass: give less, or "
+            "compare nothing with --gemm-baseline=off"
+        )
+    return percent / 100
 
 
 @dataclass(frozen=True)

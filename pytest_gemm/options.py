@@ -153,8 +153,8 @@ class Options:
         self.seed = int(_number("gemm_seed", ini("gemm_seed"), 0, whole=True))
         self.time_cap = _number("gemm_time_cap", ini("gemm_time_cap"), 0.001)
         # Fractions, or None.
-        self.margin = None if margin is None else _number("--gemm-margin", margin, 0) / 100
-        self.project_margin = _number("gemm_margin", own_margin, 0) / 100 if own_margin else None
+        self.margin = None if margin is None else _margin("--gemm-margin", margin)
+        self.project_margin = _margin("gemm_margin", own_margin) if own_margin else None
         self.launch_timeout = _number("gemm_launch_timeout", ini("gemm_launch_timeout"), 0.01)
         self.case_timeout = _number("gemm_case_timeout", ini("gemm_case_timeout"), 0.01)
         self.wait: bool = _one_of("gemm_busy", ini("gemm_busy"), ("wait", "stop")) == "wait"
@@ -236,6 +236,15 @@ def _number(name: str, text: str, least: float, *, whole: bool = False) -> float
         kind = "a whole number" if whole else "a number"
         raise pytest.UsageError(f"{name} = {text!r} is not {kind} of at least {least:g}")
     return value
+
+
+def _margin(name: str, text: str) -> float:
+    from pytest_gemm.limits import margin_of_percent
+
+    try:
+        return margin_of_percent(_number(name, text, 0))
+    except ValueError as error:
+        raise pytest.UsageError(f"{name} = {text!r}: {error}") from None
 
 
 def _architecture(text: str) -> str:

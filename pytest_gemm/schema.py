@@ -21,7 +21,7 @@ from pytest_gemm.kernelspec import (
     Limit,
     PerBackend,
 )
-from pytest_gemm.limits import Limits
+from pytest_gemm.limits import Limits, margin_of_percent
 from pytest_gemm.problem import BATCH, LAYOUTS, STRIDES, TRANSPOSITIONS, Problem
 
 
@@ -337,11 +337,18 @@ class Reader:
         """``margin`` as a fraction, of each back end that has one."""
         return PerBackend(
             **{
-                backend: (self._number(value, keys, zero=True) / 100,)
+                backend: (self._margin(value, keys),)
                 for keys, backends, value in self._parts("margin")
                 for backend in backends
             }
         )
+
+    def _margin(self, value: object, keys: tuple[str, ...]) -> float:
+        percent = self._number(value, keys, zero=True)
+        try:
+            return margin_of_percent(percent)
+        except ValueError as error:
+            self.fail(f"{'.'.join(keys)} = {short(value)} cannot be: {error}", *keys)
 
     def limits(self, op: str, dtype: str, sizes: PerBackend[str]) -> PerBackend[Limit]:
         """The limits of each back end; those of a problem only where ``sizes`` has it."""

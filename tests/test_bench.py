@@ -473,6 +473,8 @@ def test_the_header_names_device_compiler_and_baseline(project: Project) -> None
         (["-o", "gemm_margin=-1"], "gemm_margin"),
         (["--gemm-margin=-1"], "--gemm-margin = '-1' is not a number of at least 0"),
         (["--gemm-margin=2%"], "--gemm-margin = '2%' is not a number of at least 0"),
+        (["--gemm-margin=100"], "--gemm-margin = '100': a margin is below 100 percent, or what "),
+        (["-o", "gemm_margin=1e9"], "gemm_margin = '1e9': a margin is below 100 percent, or what "),
         (["--gemm-margin="], "--gemm-margin = '' is not a number of at least 0"),
         (["--gemm-device=cuda"], "--gemm-device=host"),
     ],

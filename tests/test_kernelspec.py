@@ -200,6 +200,7 @@ def test_a_margin_is_a_fraction_and_may_differ_between_devices() -> None:
     assert margins("") == [None, None]
     assert margins("margin = 2") == [0.02, 0.02]
     assert margins("margin = 0") == [0.0, 0.0]
+    assert margins("margin = 99.5") == [0.995, 0.995]
     assert margins("margin = { host = 5, cuda = 0.5 }") == [0.05, 0.005]
     assert margins("margin.cuda = 0.5") == [None, 0.005]
 
@@ -385,6 +386,8 @@ MISTAKES = [
     (DIMS + "[sizes]\nhost = [1]\ncuda = ['a']", 6, "sizes: 'a' is not a size"),
     (DIMS + "margin = '2 %'", 4, "margin is a text: it takes a number of percent such as 2"),
     (DIMS + "margin = -1", 4, "margin = -1 cannot be: it is a number of at least 0"),
+    (DIMS + "margin = 1e9", 4, "margin = 1000000000.0 cannot be: a margin is below 100 percent"),
+    (DIMS + "[margin]\nhost = 1\ncuda = 100", 6, "margin.cuda = 100 cannot be: a margin is"),
     (DIMS + "margin = nan", 4, "margin = nan cannot be"),
     (DIMS + "margin = true", 4, "margin is a truth value"),
     (DIMS + "margin = {}", 4, "margin is empty: it takes"),
