@@ -36,7 +36,7 @@ from pytest_gemm.baselines.checks import (
     parsed,
     shown,
 )
-from pytest_gemm.baselines.files import locked, write_atomically
+from pytest_gemm.baselines.files import locked, read_regular, write_atomically
 from pytest_gemm.errors import BaselineError
 from pytest_gemm.margin import Calibration, calibrated
 
@@ -74,7 +74,7 @@ class Measured:
 def read_calibration(path: Path, device: str) -> Calibration | None:
     """The calibration in a file, or None where there is no file. Raises BaselineError."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular(path).decode("utf-8")
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:

@@ -38,6 +38,8 @@ _OWN_NAME = re.compile(r"\.{1,2}/.*|[^/]*\.cuh?")
 
 def read_text(path: Path, shown: str) -> str:
     """A file that an author wrote, with Unix line ends. Raises SpecError."""
+    if path.is_fifo():  # reading would wait for whoever writes
+        raise SpecError("cannot be read: it is a pipe", path=shown)
     try:
         return path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:

@@ -518,6 +518,35 @@ def test_a_file_in_place_of_the_folder_is_one_sentence(tmp_path: Path) -> None:
     assert (tmp_path / "baselines").read_text() == "not a folder"
 
 
+@pytest.mark.parametrize("folder", [DEVICE, "exact"])
+def test_a_pipe_in_place_of_a_file_is_damage_and_is_not_waited_for(
+    tmp_path: Path, folder: str
+) -> None:
+    stored(tmp_path, session(1), facts=(fact(),))
+    path = tmp_path / folder / "tiled.json"
+    path.unlink()
+    os.mkfifo(path)
+
+    error = refusal(tmp_path, folder)
+    assert error is not None
+    assert_one_sentence(error, path)
+    assert "it is no regular file" in str(error)
+    baselines = BaselineStore(tmp_path)
+    baselines.append(session(4), SOURCE)
+    baselines.update_exact(fact(16))
+    assert [str(refused) for refused in baselines.flush().refused] == [str(error)]
+    assert path.is_fifo()
+
+
+def test_a_file_in_place_of_a_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / DEVICE).write_text("not a folder")
+    with pytest.raises(BaselineError) as caught:
+        BaselineStore(tmp_path).reference(DEVICE, "tiled", BENCHMARK)
+    said = f"it cannot be read: {tmp_path / DEVICE} is a file in the place of a folder: move it away"
+    assert said in str(caught.value)
+    assert "git checkout" not in str(caught.value)
+
+
 def test_a_flush_holds_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held = []
 

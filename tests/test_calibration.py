@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -81,6 +82,13 @@ def test_the_file_can_be_reviewed_a_pair_in_a_line(path: Path) -> None:
     assert '\n  "bias": 0.009983319,\n' in text
     assert '    {"benchmark": "k-0", "ratios": [0.009, 0.01, 0.011]},\n' in text
     assert json.loads(text)["toolchain"] == {"compiler": "g++ 12"}
+
+
+def test_a_pipe_is_no_calibration_and_is_not_waited_for(path: Path) -> None:
+    path.parent.mkdir(parents=True)
+    os.mkfifo(path)
+    with pytest.raises(BaselineError, match=r"calibration\.json: .*it is no regular file"):
+        read_calibration(path, DEVICE)
 
 
 def test_no_file_is_no_calibration(path: Path) -> None:

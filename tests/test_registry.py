@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import types
 from pathlib import Path
 
@@ -146,12 +147,14 @@ def test_unreadable_files(tmp_path: Path) -> None:
     (tmp_path / "b.cu").mkdir()
     (tmp_path / "c.cu").write_bytes(b"\xef\xbb\xbf" + write(tmp_path, "c.cu").read_bytes())
     (tmp_path / "d.gemm.toml").write_bytes(b"\n\xff")
+    os.mkfifo(tmp_path / "e.cu")
     registry = load(tmp_path)
     assert list(registry.specs) == ["c"]
     assert messages(registry) == [
         "a.cu:2: is not UTF-8: save the file as UTF-8",
         "b.cu: cannot be read: Is a directory",
         "d.gemm.toml:2: is not UTF-8: save the file as UTF-8",
+        "e.cu: cannot be read: it is a pipe",
     ]
     assert messages(load(tmp_path, tmp_path / "c.cu")) == []
     (text,) = messages(load(tmp_path, tmp_path / "missing.cu"))

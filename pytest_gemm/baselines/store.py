@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from pytest_gemm.baselines import schema
 from pytest_gemm.baselines.checks import UnusableError
-from pytest_gemm.baselines.files import locked, safe_name, write_atomically
+from pytest_gemm.baselines.files import locked, read_regular, safe_name, write_atomically
 from pytest_gemm.baselines.records import (
     Fact,
     Series,
@@ -421,9 +421,15 @@ def _listed(folder: Path) -> list[Path]:
 def _content(path: Path) -> bytes | None:
     """A file's bytes, or None where there is none. Raises BaselineError."""
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except FileNotFoundError:
         return None
+    except NotADirectoryError:
+        blocking = next(folder for folder in path.parents if folder.exists())
+        raise BaselineError(
+            f"{path}: it cannot be read: {blocking} is a file in the place of a folder: move it "
+            "away, or name another folder with the ini key gemm_baselines"
+        ) from None
     except OSError as error:
         raise BaselineError(
             f"{path}: it cannot be read ({error.strerror}); {_way_out(path)}"
