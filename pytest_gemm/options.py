@@ -100,7 +100,7 @@ DECLARED: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 INI_KEYS: tuple[tuple[str, str, Any, str], ...] = (
-    ("gemm_kernels", "paths", [], "folders with .cu kernels (default: kernels)"),
+    ("gemm_kernels", "paths", (), "folders with .cu kernels (default: kernels)"),
     ("gemm_modules", "args", [], "modules with @pytest_gemm.kernel functions"),
     ("gemm_baselines", "string", "baselines", "folder of the stored baselines"),
     ("gemm_seed", "string", "0", "seed of the operands"),
@@ -135,6 +135,11 @@ class Options:
         option, ini = config.getoption, config.getini
         root = config.rootpath
         kernels = tuple(ini("gemm_kernels"))
+        if ini("gemm_kernels") == []:  # where it is not set, it is the empty tuple
+            raise pytest.UsageError(
+                "gemm_kernels is empty: name folders with .cu kernels, or leave it out: then it is "
+                "kernels"
+            )
         if not kernels and (root / "kernels").is_dir():
             kernels = (root / "kernels",)
         margin, own_margin = option("gemm_margin"), ini("gemm_margin")
@@ -149,7 +154,7 @@ class Options:
         self.reports = tuple(_report_path(text, folder) for text in option("gemm_report") or ())
         self.kernels: tuple[Path, ...] = kernels
         self.modules: tuple[str, ...] = tuple(ini("gemm_modules"))
-        self.baselines: Path = root / ini("gemm_baselines")
+        self.baselines = _baselines(ini("gemm_baselines"), root, written=self.baseline == "update")
         self.seed = int(_number("gemm_seed", ini("gemm_seed"), 0, whole=True))
         self.time_cap = _number("gemm_time_cap", ini("gemm_time_cap"), 0.001)
         # Fractions, or None.
@@ -158,7 +163,7 @@ class Options:
         self.launch_timeout = _number("gemm_launch_timeout", ini("gemm_launch_timeout"), 0.01)
         self.case_timeout = _number("gemm_case_timeout", ini("gemm_case_timeout"), 0.01)
         self.wait: bool = _one_of("gemm_busy", ini("gemm_busy"), ("wait", "stop")) == "wait"
-        self.in_process: bool = ini("gemm_in_process")
+        self.in_process = _truth(config, "gemm_in_process")
         self.architectures = tuple(map(_architecture, dict.fromkeys(ini("gemm_architectures"))))
         self.against: str | None = option("gemm_against")
         # Of git, where that is what kernels are measured against.
@@ -227,6 +232,14 @@ def _one_of(name: str, text: str, words: tuple[str, ...]) -> str:
     return text
 
 
+def _truth(config: pytest.Config, name: str) -> bool:
+    try:
+        value: bool = config.getini(name)
+    except (TypeError, ValueError, pytest.UsageError) as error:
+        raise pytest.UsageError(f"{name}: {error}: write true or false") from None
+    return value
+
+
 def _number(name: str, text: str, least: float, *, whole: bool = False) -> float:
     try:
         value = float(int(text) if whole else float(text))
@@ -236,6 +249,25 @@ def _number(name: str, text: str, least: float, *, whole: bool = False) -> float
         kind = "a whole number" if whole else "a number"
         raise pytest.UsageError(f"{name} = {text!r} is not {kind} of at least {least:g}")
     return value
+
+
+def _baselines(text: str, root: Path, *, written: bool) -> Path:
+    """The folder of baselines, which need not exist."""
+    folder = root / text
+    # What is there already of it.
+    there = folder
+    while not os.access(there, os.F_OK) and there != there.parent:
+        there = there.parent
+    if not there.is_dir():
+        raise pytest.UsageError(
+            f"gemm_baselines = {text!r}: {there} is no folder: name another one"
+        )
+    if written and not os.access(there, os.W_OK | os.X_OK):
+        raise pytest.UsageError(
+            f"gemm_baselines = {text!r}: the folder {there} cannot be written to, as "
+            "--gemm-baseline=update must"
+        )
+    return folder
 
 
 def _margin(name: str, text: str) -> float:

@@ -542,7 +542,9 @@ def test_a_file_in_place_of_a_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / DEVICE).write_text("not a folder")
     with pytest.raises(BaselineError) as caught:
         BaselineStore(tmp_path).reference(DEVICE, "tiled", BENCHMARK)
-    said = f"it cannot be read: {tmp_path / DEVICE} is a file in the place of a folder: move it away"
+    said = (
+        f"it cannot be read: {tmp_path / DEVICE} is a file in the place of a folder: move it away"
+    )
     assert said in str(caught.value)
     assert "git checkout" not in str(caught.value)
 

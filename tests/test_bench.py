@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -11,6 +12,7 @@ from textwrap import dedent
 import pytest
 
 from pytest_gemm.case import Case
+from pytest_gemm.options import Options
 from pytest_gemm.record import Record
 from pytest_gemm.result import Result
 from pytest_gemm.session import GemmSession
@@ -476,6 +478,13 @@ def test_the_header_names_device_compiler_and_baseline(project: Project) -> None
         (["--gemm-margin=100"], "--gemm-margin = '100': a margin is below 100 percent, or what "),
         (["-o", "gemm_margin=1e9"], "gemm_margin = '1e9': a margin is below 100 percent, or what "),
         (["--gemm-margin="], "--gemm-margin = '' is not a number of at least 0"),
+        (["-o", "gemm_baselines=test_kernels.py"], "test_kernels.py is no folder: name another"),
+        (["-o", "gemm_baselines=conftest.py/a/b"], "conftest.py is no folder: name another one"),
+        (
+            ["-o", "gemm_in_process=maybe"],
+            "gemm_in_process: invalid truth value 'maybe': write true or",
+        ),
+        (["-o", "gemm_kernels="], "gemm_kernels is empty: name folders with .cu kernels, or leave"),
         (["--gemm-device=cuda"], "--gemm-device=host"),
     ],
     ids=str,
@@ -488,6 +497,31 @@ def test_a_bad_option_is_one_usage_error(
     errors = [line for line in result.errlines if line.startswith("ERROR")]
     assert len(errors) == 1
     assert words in errors[0]
+
+
+def test_a_folder_of_baselines_that_cannot_be_written_to_is_told_before_anything_runs(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked of the system, as tests may run as a user who may write anywhere."""
+    asked = []
+
+    def refuse(path: Path, mode: int) -> bool:
+        if mode == os.F_OK:
+            return path.exists()
+        asked.append((path, mode))
+        return False
+
+    monkeypatch.setattr("os.access", refuse)
+    config = pytester.parseconfig("-o", "gemm_baselines=deep/er")
+    assert Options(config).baselines == pytester.path / "deep" / "er"
+    assert asked == []
+    with pytest.raises(pytest.UsageError) as caught:
+        pytester.parseconfigure("-o", "gemm_baselines=deep/er", "--gemm-baseline=update")
+    assert str(caught.value) == (
+        f"gemm_baselines = 'deep/er': the folder {pytester.path} cannot be written to, as "
+        "--gemm-baseline=update must"
+    )
+    assert asked == [(pytester.path, os.W_OK | os.X_OK)]
 
 
 def test_a_renamed_kernel_is_listed_with_its_new_name(project: Project) -> None:

@@ -46,7 +46,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def read_regular(path: Path) -> bytes:
-    """A file's bytes. Raises OSError, also for what is no file, such as a pipe: it may never end."""
+    """A file's bytes. Raises OSError, also for what may never end, such as a pipe."""
     with open(path, "rb", opener=_without_waiting) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "it is no regular file", str(path))
