@@ -148,6 +148,8 @@ class Options:
         self.device: str = option("gemm_device")
         self.sizes: tuple[str, ...] = tuple(map(_size, option("gemm_size") or ()))
         self.baseline: str = option("gemm_baseline")
+        # Whether it must be told what became of every case.
+        self.accountable: bool = self.bench or self.baseline == "strict"
         self.cold: bool = option("gemm_cache") == "cold"
         self.check: Scope = option("gemm_check")
         folder = config.invocation_params.dir

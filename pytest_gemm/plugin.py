@@ -29,11 +29,6 @@ NOT_PARAMETRIZED = (
     "fixture that one uses; request.getfixturevalue and unittest classes cannot have it"
 )
 
-NO_TEST = (
-    "gemm: no test uses the fixture gemm: add a module with"
-    " 'def test_gemm(gemm): gemm.check()', or name a .cu file"
-)
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     options.declare(parser)
@@ -73,6 +68,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.stash[options.OPTIONS].accountable:
+        from pytest_gemm.recorder import watch_selection
+
+        watch_selection(config, items)
     if config.stash[options.OPTIONS].bench:
         import random
 
@@ -91,12 +90,17 @@ def pytest_report_collectionfinish(
 ) -> list[str]:
     if config.getoption("collectonly"):
         return []
+    lines = []
     if any("gemm" in getattr(item, "fixturenames", ()) for item in items):
         from pytest_gemm.shared import busy_ends_pytest, session_of
 
         with busy_ends_pytest():
-            return session_of(config).header()
-    return [NO_TEST] if config.stash[options.OPTIONS].bench else []
+            lines += session_of(config).header()
+    if config.stash[options.OPTIONS].accountable:
+        from pytest_gemm.recorder import selection_lines
+
+        lines += selection_lines(config, items)
+    return lines
 
 
 @pytest.hookimpl(trylast=True)

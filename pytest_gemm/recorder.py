@@ -6,18 +6,33 @@ one process which prints the summary is also the one that writes baselines.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator
+from collections.abc import Collection, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_gemm.options import Options
+from pytest_gemm.options import OPTIONS, Options
 
 if TYPE_CHECKING:
     from pytest_gemm.closing import Closing
 
 RECORD = pytest.StashKey[dict[str, Any]]()
 """On an item: the record of its case (``Record.to_dict``)."""
+
+SELECTION = pytest.StashKey["Selection"]()
+
+NO_TEST = (
+    "gemm: no test uses the fixture gemm: add a module with"
+    " 'def test_gemm(gemm): gemm.check()', or name a .cu file"
+)
+
+ALL_DESELECTED = "gemm: {count} collected, and all deselected: see -k, -m and --deselect"
+
+LOST = (
+    "gemm: {count} taken away by a conftest.py or a plugin, and not reported as deselected: {shown}"
+)
+
+LOST_SHOWN = 5
 
 CASES = "gemm_cases"
 """What a node of xdist is told of at its end."""
@@ -31,6 +46,45 @@ GATE_WORDS = frozenset(
 def is_case(item: pytest.Item) -> bool:
     """Whether the item is a kernel on a problem: a test that uses the fixture ``gemm``."""
     return "gemm" in getattr(item, "fixturenames", ())
+
+
+class Selection:
+    """Knows what became of the cases that were collected: still there, deselected, or neither."""
+
+    def __init__(self, items: Iterable[pytest.Item]) -> None:
+        self._collected = [item.nodeid for item in items if is_case(item)]
+        self._deselected: set[str] = set()
+
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        self._deselected.update(item.nodeid for item in items)
+
+    def lines(self, options: Options, items: Sequence[pytest.Item]) -> list[str]:
+        """What there is to say now that only these items are left."""
+        if options.bench and not self._collected:
+            return [NO_TEST]
+        accounted = {*self._deselected, *(item.nodeid for item in items)}
+        lost = [case for case in self._collected if case not in accounted]
+        if lost:
+            shown = ", ".join(lost[:LOST_SHOWN]) + ", ..." * (len(lost) > LOST_SHOWN)
+            return [LOST.format(count=_cases(len(lost)), shown=shown)]
+        if options.bench and not any(map(is_case, items)):
+            return [ALL_DESELECTED.format(count=_cases(len(self._collected)))]
+        return []
+
+
+def watch_selection(config: pytest.Config, items: Iterable[pytest.Item]) -> None:
+    """Remember the cases among the items, and which of them are deselected from now on."""
+    config.stash[SELECTION] = Selection(items)
+    config.pluginmanager.register(config.stash[SELECTION])
+
+
+def selection_lines(config: pytest.Config, items: Sequence[pytest.Item]) -> list[str]:
+    """What there is to say of the cases that will not run."""
+    return config.stash[SELECTION].lines(config.stash[OPTIONS], items)
+
+
+def _cases(count: int) -> str:
+    return "1 case" if count == 1 else f"{count} cases"
 
 
 class Recorder:
@@ -60,8 +114,7 @@ class Recorder:
     ) -> tuple[str, str, str] | None:
         # The teardown's report is free to carry a second count, beside "passed" or "failed".
         if report.when == "teardown" and report.passed and hasattr(report, "gemm"):
-            ungated = self.options.bench or self.options.baseline == "strict"
-            gate = report.gemm["gate"] if report.gemm else "ungated" * ungated
+            gate = report.gemm["gate"] if report.gemm else "ungated" * self.options.accountable
             if gate in GATE_WORDS:
                 return gate, "", ""
         return None

@@ -187,6 +187,31 @@ def test_a_bench_without_cases_says_what_is_missing(project: Project) -> None:
     result.stdout.fnmatch_lines(["gemm: no test uses the fixture gemm*"])
 
 
+@pytest.mark.parametrize("selection", [["-k", "nothing"], ["--deselect", "test_kernels.py"]])
+def test_a_bench_whose_cases_are_all_deselected_says_so(
+    project: Project, selection: list[str]
+) -> None:
+    result = project.bench(*selection)
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    result.stdout.fnmatch_lines(["gemm: 5 cases collected, and all deselected: see -k, -m and *"])
+    assert "no test uses" not in result.stdout.str()
+    assert "taken away" not in result.stdout.str()
+
+
+DROPPING = """
+def pytest_collection_modifyitems(items):
+    items[:] = [item for item in items if "outer" not in item.name]
+"""
+
+
+def test_cases_that_a_conftest_drops_are_told(project: Project) -> None:
+    project.script({}, kernels=dedent(KERNELS) + DROPPING)
+    lost = "gemm: 2 cases taken away by a conftest.py or a plugin, and not reported as deselected: "
+    result = project.run("--gemm-baseline=strict", "-k", "outer or plus")
+    [line] = [line for line in result.outlines if "taken away" in line]
+    assert line.startswith(lost + "test_kernels.py::test_gemm[outer-16x16x16-float32], test_")
+
+
 def test_what_the_back_end_says_is_seen_at_once(project: Project) -> None:
     """Also inside a test, whose output is captured."""
     project.script({}, kernels=KERNELS, progress="building something that takes long")
@@ -475,16 +500,7 @@ def test_the_header_names_device_compiler_and_baseline(project: Project) -> None
         (["-o", "gemm_margin=-1"], "gemm_margin"),
         (["--gemm-margin=-1"], "--gemm-margin = '-1' is not a number of at least 0"),
         (["--gemm-margin=2%"], "--gemm-margin = '2%' is not a number of at least 0"),
-        (["--gemm-margin=100"], "--gemm-margin = '100': a margin is below 100 percent, or what "),
-        (["-o", "gemm_margin=1e9"], "gemm_margin = '1e9': a margin is below 100 percent, or what "),
         (["--gemm-margin="], "--gemm-margin = '' is not a number of at least 0"),
-        (["-o", "gemm_baselines=test_kernels.py"], "test_kernels.py is no folder: name another"),
-        (["-o", "gemm_baselines=conftest.py/a/b"], "conftest.py is no folder: name another one"),
-        (
-            ["-o", "gemm_in_process=maybe"],
-            "gemm_in_process: invalid truth value 'maybe': write true or",
-        ),
-        (["-o", "gemm_kernels="], "gemm_kernels is empty: name folders with .cu kernels, or leave"),
         (["--gemm-device=cuda"], "--gemm-device=host"),
     ],
     ids=str,
@@ -497,6 +513,30 @@ def test_a_bad_option_is_one_usage_error(
     errors = [line for line in result.errlines if line.startswith("ERROR")]
     assert len(errors) == 1
     assert words in errors[0]
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--gemm-margin=100"], "--gemm-margin = '100': a margin is below 100 percent, or what "),
+        (["-o", "gemm_margin=1e9"], "gemm_margin = '1e9': a margin is below 100 percent, or what "),
+        (["-o", "gemm_baselines=tox.ini"], "tox.ini is no folder: name another"),
+        (["-o", "gemm_baselines=tox.ini/a/b"], "tox.ini is no folder: name another one"),
+        (
+            ["-o", "gemm_in_process=maybe"],
+            "gemm_in_process: invalid truth value 'maybe': write true or",
+        ),
+        (["-o", "gemm_kernels="], "gemm_kernels is empty: name folders with .cu kernels, or leave"),
+    ],
+    ids=str,
+)
+def test_a_setting_that_cannot_be_is_refused_at_the_start(
+    pytester: pytest.Pytester, flags: list[str], words: str
+) -> None:
+    pytester.makeini("[pytest]")
+    with pytest.raises(pytest.UsageError) as caught:
+        pytester.parseconfigure(*flags)
+    assert words in str(caught.value)
 
 
 def test_a_folder_of_baselines_that_cannot_be_written_to_is_told_before_anything_runs(
