@@ -96,8 +96,22 @@ def session_of(config: pytest.Config) -> GemmSession:
             shared=hasattr(config, "workerinput"),
         )
         config.stash[SESSION] = session
-        config.add_cleanup(session.close)
+        config.pluginmanager.register(_Ending(session))
     return config.stash[SESSION]
+
+
+class _Ending:
+    """Closes the session before what other plugins do at the end.
+
+    pytest-xdist gives its workers five seconds for that, and interrupts them then.
+    """
+
+    def __init__(self, session: GemmSession) -> None:
+        self._session = session
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        self._session.close()
 
 
 def expect(config: pytest.Config, items: Iterable[pytest.Item]) -> None:

@@ -734,6 +734,25 @@ def test_a_kernel_that_ends_its_process_harms_no_other_attempt() -> None:
         assert process.attempt(NATURAL, Problem("gemm", 37, 29, 20)).is_exact
 
 
+def test_what_a_process_wrote_goes_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = tmp_path / "compiler"
+    compiler.write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && exec g++ --version\n'
+        f'touch "$TMPDIR/cc.s"; echo "$TMPDIR" > {tmp_path}/where; kill -9 $PPID\n'
+    )
+    compiler.chmod(0o755)
+    monkeypatch.setenv("PYTEST_GEMM_CXX", str(compiler))
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    with prober(GUARDED) as process:
+        assert process.attempt(NATURAL, SMALL).fault
+        left = Path((tmp_path / "where").read_text().strip()) / "cc.s"
+        assert left.is_relative_to(temporary)
+        assert left.exists()
+    assert list(temporary.iterdir()) == []
+
+
 def test_an_endless_kernel_is_ended() -> None:
     text = GUARDED.replace("++k", "k += K > 19 ? 0 : 1")
     with prober(text) as process:

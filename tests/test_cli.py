@@ -76,6 +76,33 @@ def test_the_entry_point_is_installed() -> None:
     assert command.load() is main
 
 
+@pytest.mark.parametrize(
+    ("words", "works"),
+    [
+        ("adopt x.cu", "adopt.source.read_source"),
+        ("calibrate", "backends.choice.choose_backend"),
+        ("profile", "backends.choice.choose_backend"),
+        ("study all", "backends.choice.choose_backend"),
+    ],
+)
+def test_ctrl_c_is_one_line(
+    words: str,
+    works: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"pytest_gemm.{works}", interrupted)
+    monkeypatch.chdir(tmp_path)
+    Path("x.cu").touch()
+    assert main(words.split()) == 130
+    expected = "pytest-gemm: interrupted; what was not finished was not written\n"
+    assert capsys.readouterr() == ("", expected)
+
+
 @pytest.mark.parametrize("words", [[], ["nonsense"], ["baseline"], ["baseline", "list", "--x"]])
 def test_a_wrong_command_exits_with_2(words: list[str]) -> None:
     with pytest.raises(SystemExit) as end:

@@ -324,6 +324,19 @@ def test_processes_may_build_the_same_thing_at_once(tmp_path):
     assert not [name for name in names if name.startswith("build-")]
 
 
+def test_what_a_killed_process_left_in_the_cache_is_removed(default_host):
+    assert still_works(default_host)
+    cache = default_host.backend._builder.folder
+    old, new = cache / "build-old", cache / "build-new"
+    for folder in (old, new):
+        folder.mkdir()
+        (folder / "half.so").touch()
+    os.utime(old, (0, 0))
+    assert still_works(Host(cache))
+    assert not old.exists()
+    assert new.exists()
+
+
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "empty"])
 def test_damaged_files_are_built_again(tmp_path, damage):
     folder = tmp_path / "first"

@@ -12,8 +12,8 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "pytest_gemm"
 
 ORDER = [
-    *("errors", "dtypes", "problem", "expressions", "cuda_source", "cuda_items", "slicing"),
-    *("frontmatter", "includes"),
+    *("errors", "scratch", "dtypes", "problem", "expressions", "cuda_source", "cuda_items"),
+    *("slicing", "frontmatter", "includes"),
     *("limits", "kernelspec", "binding"),
     *("schema", "operation", "epilogue", "declaration", "python_kernel", "registry"),
     *("stats", "bits", "matrices", "baselines"),

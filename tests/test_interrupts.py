@@ -21,7 +21,7 @@ MARK = "PYTEST_GEMM_TEST_RUN"
 """In the environment of all processes of a run, and of no other."""
 
 KERNELS = """
-import ctypes, os, sys, time
+import contextlib, ctypes, os, sys, time
 from pathlib import Path
 import numpy as np
 import pytest_gemm
@@ -65,12 +65,21 @@ def wrong(A, B, C):
 @pytest_gemm.kernel(sizes=[8])
 def aborts(A, B, C):
     os.abort()
+
+def pytest_sessionfinish():
+    children = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parent = path.read_text().rpartition(")")[2].split()[1]
+            children += [path.parent.name] * (int(parent) == os.getpid())
+    process = os.environ.get("PYTEST_XDIST_WORKER", "main")
+    (HERE / f"{process}.children").write_text(" ".join(children))
 """
 
 COMPILER = """#!/bin/sh
 for word in "$@"; do
   if [ -f "$word" ] && grep -q compiled_forever "$word"; then
-    touch "{folder}/in_a_compilation.reached"
+    touch "$TMPDIR/cc.s" "{folder}/in_a_compilation.reached"
     sleep 1000
   fi
 done
@@ -221,8 +230,10 @@ def test_ctrl_c_while_something_is_compiled(
     compiler.chmod(0o755)
     (folder / f"{moment}.wanted").touch()
     write_project(folder, {"kernels/compiled_forever.cu": SLOW_TO_COMPILE})
-    variables = {"PYTEST_GEMM_CXX": str(compiler), "PYTEST_GEMM_CACHE": str(folder / "cache")}
-    run = start(*UPDATE, **variables)
+    cache, temporary = folder / "cache", folder / "temporary"
+    temporary.mkdir()
+    variables = {"PYTEST_GEMM_CXX": str(compiler), "PYTEST_GEMM_CACHE": str(cache)}
+    run = start(*UPDATE, **variables, TMPDIR=str(temporary))
     run.wait_for(moment)
     wait_until(lambda: any("sleep" in command for command in run.left().values()))
     run.signal(signal.SIGINT, group=True)
@@ -231,6 +242,8 @@ def test_ctrl_c_while_something_is_compiled(
     assert "KeyboardInterrupt" in text
     assert "failed" not in text
     assert not (folder / "baselines").exists()
+    assert list(temporary.iterdir()) == []
+    assert list(cache.glob("build-*")) == []
     # A report of an earlier run would pass for this one's.
     report = json.loads((folder / "out.json").read_text())
     assert report["partial"] is True
@@ -304,6 +317,9 @@ def test_results_exit_code_and_files_are_those_of_any_run(
     assert report(folder)["partial"] is False
     stored = [path.name for path in (folder / "baselines").rglob("*.json")]
     assert stored == ["product.json"] * 2, "the bits, and the times on this device"
+    # Whoever ends a process of xdist's while other plugins finish must meet none of ours.
+    for process in ("gw0", "gw1") if "2" in options else ("main",):
+        assert (folder / f"{process}.children").read_text() == ""
 
 
 @pytest.mark.usefixtures("with_faulty_kernels")

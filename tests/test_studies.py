@@ -484,6 +484,27 @@ def test_what_was_measured_is_kept_when_a_later_study_fails(
     assert kept.name == "ladder"
 
 
+def test_ctrl_c_says_which_studies_are_kept(
+    bench: Bench,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def interrupts(_: object) -> None:
+        raise KeyboardInterrupt
+
+    from pytest_gemm.studies import catalogue
+
+    kinds = {**catalogue.STUDIES}
+    kinds["cpu-vs-gpu"] = replace(kinds["cpu-vs-gpu"], measure=interrupts)
+    monkeypatch.setattr(catalogue, "STUDIES", kinds)
+    [kept] = study(tmp_path, "all", "--size", "32", code=130)
+    assert kept.name == "ladder"
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        f"pytest-gemm: interrupted; {tmp_path}/study.json has the 1 of 3 studies that were finished"
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [

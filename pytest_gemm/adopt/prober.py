@@ -11,12 +11,14 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Self
 
 from pytest_gemm.adopt.attempt import ENDED, Attempt
 from pytest_gemm.adopt.reading import Reading
 from pytest_gemm.errors import BackendError
 from pytest_gemm.problem import Problem
+from pytest_gemm.scratch import VARIABLE, scratch_for_child
 
 BLOCK_TIMEOUT, LAUNCH_TIMEOUT = 0.5, 3.0
 """Most seconds of a launch of one or two blocks, which takes milliseconds where it ends, and of
@@ -38,6 +40,8 @@ class Prober:
         self._source = ("source", path, text, name)
         self._deadline = deadline
         self._process: subprocess.Popen[bytes] | None = None
+        self._scratch: Path | None = None
+        self._files = contextlib.ExitStack()
         self._known: dict[tuple[Reading, Problem], Attempt] = {}
         self.launches = 0
 
@@ -45,7 +49,8 @@ class Prober:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._end()
+        with self._files:
+            self._end()
 
     @property
     def seconds_left(self) -> float:
@@ -86,8 +91,11 @@ class Prober:
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None:
+            if self._scratch is None:
+                self._scratch = self._files.enter_context(scratch_for_child())
             # The same modules as here, wherever they came from.
-            environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+            path = os.pathsep.join(filter(None, sys.path))
+            environment = os.environ | {"PYTHONPATH": path, VARIABLE: str(self._scratch)}
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "pytest_gemm.adopt.trial"],
                 stdin=subprocess.PIPE,

@@ -6,11 +6,9 @@ Memory, checks and sampling are those of the host back end; only what is launche
 from __future__ import annotations
 
 import ctypes
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from pytest_gemm.backends.base import (
@@ -27,6 +25,7 @@ from pytest_gemm.backends.host import HostBackend
 from pytest_gemm.backends.host.compiler import Compiler, find_compiler
 from pytest_gemm.backends.host.memory import HostBuffer
 from pytest_gemm.errors import BackendError, CompileError
+from pytest_gemm.scratch import scratch
 
 FLAGS = ("-O2", "-std=gnu11", "-fPIC", "-x", "c")
 """What people build with: nothing that names a CPU, nothing that loosens arithmetic."""
@@ -105,8 +104,7 @@ def _value(argument: Argument) -> Any:
 
 
 def _build(program: CudaProgram, compiler: Compiler) -> Seconds:
-    with tempfile.TemporaryDirectory(prefix="pytest-gemm-") as name:
-        folder = Path(name)
+    with scratch() as folder:
         source = program.source + _LOOP % program.entry
         (folder / "serial.c").write_text(source, encoding="utf-8")
         done = replace(compiler, flags=FLAGS, links_apart=True).build(

@@ -3,12 +3,15 @@
 A command's module has ``add(commands)``, which adds its parser with a default ``run`` that takes
 the arguments and returns the exit code: 0, or 1 where something could not be done. A mistake in
 the arguments is a ConfigError, and exit code 2. What only ``run`` needs is imported there.
+Files are written whole, when what is in them is finished; a command that has written some when
+Ctrl-C ends it says so in the KeyboardInterrupt.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -30,6 +33,8 @@ __all__ = [
 
 COMMANDS = (adopt, baseline, calibrate, doctor, init, profile, report, study)
 
+UNFINISHED = "what was not finished was not written"
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; its exit code."""
@@ -47,6 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Whoever read the output, such as head, has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except KeyboardInterrupt as error:
+        print(f"pytest-gemm: interrupted; {str(error) or UNFINISHED}", file=sys.stderr)
+        return 128 + signal.SIGINT
     except (GemmError, DeviceBusyError) as error:
         print(f"pytest-gemm: {error}", file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else 1

@@ -64,8 +64,10 @@ def run(arguments: argparse.Namespace) -> int:
     started = time.monotonic()
     progress = _Progress(sys.stderr.isatty())
     with Prober(source.shown, source.text, path.stem, started + arguments.seconds) as prober:
-        adoption = adopt(source, prober, progress)
-        progress.end()
+        try:
+            adoption = adopt(source, prober, progress)
+        finally:
+            progress.end()
         seconds = time.monotonic() - started
         print("\n".join(_told(source, adoption, place.lines, prober.launches, seconds)))
     if adoption.failure or adoption.reading is None:

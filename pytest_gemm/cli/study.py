@@ -125,6 +125,11 @@ def _measured(arguments: argparse.Namespace) -> list[Study]:
         lab = _lab(arguments, options, choice, sizes, limit)
         try:
             studies.append(carry_out(name, lab))
+        except KeyboardInterrupt:
+            if out is None or not studies:
+                raise
+            done = f"{len(studies)} of {len(names)} studies"
+            raise KeyboardInterrupt(f"{out} has the {done} that were finished") from None
         finally:
             lab.close()
         _say(f"{name}: {time.monotonic() - started:.0f} s")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import subprocess
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_gemm.errors import BackendError
+from pytest_gemm.scratch import scratch
 from pytest_gemm.static.nvrtc import Nvrtc
 
 INSTALL = "pip install 'pytest-gemm[static]'"
@@ -46,10 +46,10 @@ class Toolchain:
 
     def disassembled(self, cubin: bytes) -> Any:
         """What ``nvdisasm -json`` makes of machine code. Raises BackendError."""
-        with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-            file.write(cubin)
-            file.flush()
-            command = [str(self.root / PLACES["nvdisasm"]), "-c", "-json", file.name]
+        with scratch() as folder:
+            file = folder / "kernel.cubin"
+            file.write_bytes(cubin)
+            command = [str(self.root / PLACES["nvdisasm"]), "-c", "-json", str(file)]
             try:
                 run = subprocess.run(command, capture_output=True, text=True, check=True)
                 return json.loads(run.stdout)

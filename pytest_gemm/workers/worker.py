@@ -14,6 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import execnet
@@ -27,6 +28,7 @@ from pytest_gemm.duet import Round
 from pytest_gemm.errors import BackendError, DeviceBusyError
 from pytest_gemm.function import Runnable
 from pytest_gemm.result import Result
+from pytest_gemm.scratch import VARIABLE, scratch_for_child
 from pytest_gemm.workers.output import take
 from pytest_gemm.workers.serve import Start
 
@@ -44,8 +46,9 @@ import os, sys
 if os.getpgrp() != os.getpid():
     os.setpgid(0, 0)  # Ctrl-C reaches pytest alone, and who ends this process ends its children
 channel.send(os.getpid())
-path, outputs = channel.receive()
+path, outputs, variables = channel.receive()
 sys.path[:] = path or sys.path
+os.environ.update(variables)
 import pytest_gemm
 channel.send(pytest_gemm.__version__)
 from pytest_gemm.workers.serve import serve
@@ -91,6 +94,7 @@ class Worker:
         self._pid: int | None = None
         self._files = contextlib.ExitStack()
         self._outputs: list[int] = []
+        self._scratch: Path | None = None
         self._refusal: BackendError | DeviceBusyError | None = None
         self._is_starting = False
         self.device: Device | None = None
@@ -186,7 +190,7 @@ class Worker:
         self._end()
 
     def close(self) -> None:
-        """End the process, and give up the files of what it printed."""
+        """End the process, and give up the files of what it printed and wrote."""
         self.stop()
         self._files.close()
 
@@ -213,10 +217,11 @@ class Worker:
             channel = self._channel = gateway.remote_exec(BOOTSTRAP)
             pid = channel.receive(START_TIMEOUT)
             if self._ssh:
-                channel.send(([], []))
+                channel.send(([], [], {}))
             else:
                 self._pid = pid  # the number of a process on another machine means nothing here
-                channel.send((sys.path, self._empty_outputs()))
+                outputs = self._empty_outputs()
+                channel.send((sys.path, outputs, {VARIABLE: str(self._scratch)}))
             version = channel.receive(START_TIMEOUT)
         except execnet.RemoteError as error:
             raise BackendError(self._explained(str(error))) from error
@@ -321,10 +326,14 @@ class Worker:
             return True
 
     def _empty_outputs(self) -> list[str]:
-        """Files for what the process prints, which are there when it is not any more."""
+        """Files for what the process prints, which are there when it is not any more.
+
+        So is the folder of what it writes itself.
+        """
         if not self._outputs:
             with contextlib.ExitStack() as stack:
                 files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(2)]
+                self._scratch = stack.enter_context(scratch_for_child())
                 self._files = stack.pop_all()
             self._outputs = [file.fileno() for file in files]
         self._printed()  # by the process before this one

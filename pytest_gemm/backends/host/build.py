@@ -26,6 +26,7 @@ from pytest_gemm.backends.host.red_zones import with_red_zones
 from pytest_gemm.backends.host.rewrite import SourceFile, rewrite
 from pytest_gemm.cuda_source import line_files
 from pytest_gemm.errors import BackendError, CompileError
+from pytest_gemm.scratch import scratch, sweep
 from pytest_gemm.slicing import explain
 
 CPP = Path(__file__).parent / "cpp"
@@ -33,6 +34,7 @@ _INCLUDE = (f"-I{CPP / 'include' / 'system'}", f"-I{CPP / 'include'}")
 _ENTRY_FILE = "<entry>"
 _DIGEST = hashlib.sha256
 _MARK = b"pytest-gemm\n"
+_NEW = "build-"
 
 _ERROR = re.compile(r"(?P<file>[^\n:]+):(?P<line>\d+)(?::\d+)?: (?:fatal )?error: (?P<text>.*)")
 _POSITION = re.compile(r"(?:.*from )?(?P<file>[^\n:]+):(?P<line>\d+)[:,]")
@@ -75,23 +77,24 @@ class Builder:
         """The library that every kernel links to. Raises BackendError."""
         name = f"libpytest_gemm_host-{self._key(())}.so"
         with self._lock():
+            sweep(self.folder, _NEW)
             if library := self._cached(name):
                 return library
             self._progress(f"building the CPU back end with {self.compiler.name} (once)")
             sources = sorted(str(path) for path in (CPP / "runtime").glob("*.cpp"))
             started = time.perf_counter()
-            with self._scratch() as scratch:
+            with scratch() as folder:
                 local = []
                 for source in sources:
                     text = Path(source).read_text(encoding="utf-8")
                     local.append(Path(source).name)
-                    (scratch / local[-1]).write_text(text, encoding="utf-8")
+                    (folder / local[-1]).write_text(text, encoding="utf-8")
                 include = (*_INCLUDE, f"-I{CPP / 'runtime'}", f"-Wl,-soname,{name}")
-                done = self.compiler.build(scratch, local, name, include)
+                done = self.compiler.build(folder, local, name, include)
                 if done.returncode != 0:
                     compiler = self.compiler.name
                     raise BackendError(f"{compiler} cannot build the runtime:\n{done.stdout}")
-                return self._keep(scratch / name, time.perf_counter() - started)
+                return self._keep(folder / name, time.perf_counter() - started)
 
     def kernel(self, program: CudaProgram, runtime: Library, *, check: bool = False) -> Library:
         """Build the kernel of a program; ``check``: so that every access is watched.
@@ -109,22 +112,22 @@ class Builder:
         if library := self._cached(name):
             return library
         started = time.perf_counter()
-        with self._scratch() as scratch:
-            (scratch / files[0].name).write_text(main, encoding="utf-8")
+        with scratch() as folder:
+            (folder / files[0].name).write_text(main, encoding="utf-8")
             for file in files[1:]:
-                (scratch / file.name).write_text(_marked(file), encoding="utf-8")
+                (folder / file.name).write_text(_marked(file), encoding="utf-8")
             beside = Path(program.filename).parent.resolve()
             options = (*_INCLUDE, f"-iquote{beside}", str(runtime.path))
-            done = compiler.build(scratch, [files[0].name], name, options)
+            done = compiler.build(folder, [files[0].name], name, options)
             if check and done.returncode != 0:
                 # Where a source does with a float4 what only a plain struct can: its copies are
                 # then not seen as a whole.
                 plain = (*options, "-DPYTEST_GEMM_PLAIN_VECTORS")
-                done = compiler.build(scratch, [files[0].name], name, plain)
+                done = compiler.build(folder, [files[0].name], name, plain)
             if done.returncode != 0:
                 shown = {file.shown for file in files} | line_files(program.source)
                 raise CompileError(_first_line(done.stdout, program, shown) + "\n" + done.stdout)
-            return self._keep(scratch / name, time.perf_counter() - started)
+            return self._keep(folder / name, time.perf_counter() - started)
 
     def _key(self, parts: Iterable[str], compiler: Compiler | None = None) -> str:
         digest = _DIGEST()
@@ -138,15 +141,11 @@ class Builder:
 
     def _keep(self, built: Path, seconds: float) -> Library:
         content = built.read_bytes()
-        with built.open("ab") as file:
-            file.write(_MARK + _DIGEST(content).digest())
-        return Library(built.replace(self.folder / built.name), seconds)
-
-    @contextlib.contextmanager
-    def _scratch(self) -> Iterator[Path]:
-        """A folder of this build's own, on the cache's file system so that moving is atomic."""
-        with tempfile.TemporaryDirectory(prefix="build-", dir=self.folder) as name:
-            yield Path(name)
+        # Moving is atomic on the cache's own file system alone.
+        with tempfile.TemporaryDirectory(prefix=_NEW, dir=self.folder) as place:
+            new = Path(place) / built.name
+            new.write_bytes(content + _MARK + _DIGEST(content).digest())
+            return Library(new.replace(self.folder / built.name), seconds)
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:

@@ -19,6 +19,7 @@ from typing import Literal
 
 from pytest_gemm.backends.host.machine import instruction_set
 from pytest_gemm.errors import BackendError
+from pytest_gemm.scratch import scratch
 
 Family = Literal["gcc", "clang", "zig"]
 
@@ -151,7 +152,7 @@ def _run(command: Sequence[str], folder: Path) -> subprocess.CompletedProcess[st
     return subprocess.run(
         command,
         cwd=folder,
-        env={**os.environ, "LC_ALL": "C"},
+        env={**os.environ, "LC_ALL": "C", "TMPDIR": str(folder)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -214,8 +215,7 @@ def _probe(command: tuple[str, ...]) -> Compiler:
         family = "zig"
     elif "clang" in answer.stdout.lower():
         family = "clang"
-    with tempfile.TemporaryDirectory(prefix="pytest-gemm-") as name:
-        folder = Path(name)
+    with scratch() as folder:
         (folder / "probe.cpp").write_text(_PROBE)
         log = answer.stdout
         for flags in _flag_sets(family):
