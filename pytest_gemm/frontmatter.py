@@ -185,6 +185,7 @@ def _looks_reflowed(body: list[str]) -> bool:
     return any(len(line) > 80 or _MERGED.search(line) for line in body)
 
 
+_KEY = re.compile(r"\s*([\w.-]+|\"[^\"]*\"|'[^']*')\s*=")
 _AT = re.compile(r" \(at (?:line ([0-9]+), column [0-9]+|end of document)\)$")
 
 
@@ -201,6 +202,11 @@ def _load(toml: list[str], before: int, path: str, hint: str) -> dict[str, Any]:
         place = _AT.search(message)
         line = int(place[1]) if place and place[1] else len(toml)
         message = _AT.sub("", message)
+        if message == "Cannot overwrite a value":
+            # Found where the value ends, which may be lines after its key.
+            line = next((n for n in range(line, 0, -1) if _KEY.match(toml[n - 1])), line)
+            if key := _KEY.match(toml[line - 1]):
+                _fail(f"{key[1]} is there twice: drop one{hint}", path, before + line)
         _fail(f"not TOML: {message[:1].lower() + message[1:]}{hint}", path, before + line)
     except ValueError:
         _fail("not TOML: a number has too many digits", path, before + 1)

@@ -6,6 +6,7 @@ Loaded with the plugin in every pytest run: nothing heavy may be imported here.
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -186,7 +187,9 @@ def project_options(arguments: Sequence[str]) -> Options:
         config = pytest.Config.fromdictargs({}, settled)
         return Options(config)
     except pytest.UsageError as error:
-        raise ConfigError(str(error)) from None
+        # As commands call them.
+        text = re.sub(r"--gemm-(device|size)\b", r"--\1", str(error))
+        raise ConfigError(text) from None
 
 
 OPTIONS = pytest.StashKey[Options]()

@@ -383,6 +383,10 @@ class Reader:
         value = self.data.get(key)
         if isinstance(value, Mapping) and not value:
             self.fail(f"{key} is empty: it takes {KEYS[key]}", key)
+        for name in value if isinstance(value, Mapping) else ():
+            close = get_close_matches(str(name).lower(), BACKENDS, 1)
+            if close and name not in BACKENDS:
+                self.fail(f"{key} has the key {short(name)}: did you mean {close[0]}?", key, name)
         if isinstance(value, Mapping) and set(value) & {*BACKENDS}:
             for backend, part in self._per_backend(key, value).items():
                 yield (key, backend), (backend,), part

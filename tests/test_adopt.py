@@ -332,6 +332,7 @@ GUARDED = """__global__ void mul(const float *A, const float *B, float *C, int M
     ("arguments", "message"),
     [
         (["gone.cu"], "gone.cu: there is no such file"),
+        (["."], ".: it is no file: name one"),
         (["mul.cu", "--sidecar"], "--sidecar says where to write: add --write"),
         (["mul.cu", "--entry", "other"], "--entry other: mul.cu has the kernels mul"),
         (["none.cu"], "none.cu has no __global__ function with a body: there is no kernel"),

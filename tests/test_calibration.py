@@ -337,7 +337,7 @@ def test_a_calibration_of_this_machine(folder: Path) -> None:
         (["--pairs=4"], "'4' is no whole number of at least 5"),
         (["--pairs=x"], "'x' is no whole number of at least 5"),
         (["-k", "nothing"], "-k nothing: no case contains that, such as k-24x24-float32"),
-        (["--device=moon"], "--gemm-device=moon: it is one of"),
+        (["--device=moon"], "pytest-gemm: --device=moon: it is one of"),
     ],
 )
 def test_a_mistake_is_one_sentence(folder: Path, words: list[str], said: str) -> None:

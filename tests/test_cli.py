@@ -110,6 +110,13 @@ def test_a_wrong_command_exits_with_2(words: list[str]) -> None:
     assert end.value.code == 2
 
 
+def test_what_is_missing_is_only_what_is_required(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["baseline", "pin"])
+    assert end.value.code == 2
+    assert capsys.readouterr().err.endswith("arguments are required: RELEASE\n")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

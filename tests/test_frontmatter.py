@@ -71,7 +71,8 @@ def test_strip_removes_the_blocks_only() -> None:
     [
         ("// /// gemm\n// a =\n// ///", 2, "not TOML: invalid value"),
         ("x\n// /// gemm\n// a = 1\n// b = [\n// ///", 4, "not TOML"),
-        ("// /// gemm\n// a = 1\n// a = 2\n// ///", 3, "not TOML: cannot overwrite a value"),
+        ("// /// gemm\n// a = 1\n// a = 2\n// ///", 3, "a is there twice: drop one"),
+        ("// /// gemm\n// p.X = 1\n// p.X = [\n// 2,\n// ]\n// ///", 3, "p.X is there twice"),
         ("// /// gemm\n// a = " + "1" * 5000 + "\n// ///", 2, "too many digits"),
         ("// /// gemm\n// a = " + "[" * 5000 + "\n// ///", 2, "nested too deeply"),
         ("// /// gemm\n// a = 1\n", 1, "not closed before line 3: end it with a line '// ///'"),

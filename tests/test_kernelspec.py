@@ -400,6 +400,8 @@ MISTAKES = [
     (DIMS + "max_us = [9]", 4, "max_us is a list: it takes a number of microseconds such as 900"),
     (DIMS + "max_us = {}", 4, "max_us is empty: it takes"),
     (DIMS + "max_us.host = {}", 4, "max_us.host is empty: it takes"),
+    (DIMS + "max_us.hots = 3", 4, "max_us has the key 'hots': did you mean host?"),
+    (DIMS + "[margin]\nhost = 3\nCuda = 1", 6, "margin has the key 'Cuda': did you mean cuda?"),
     (DIMS + "max_us.gpu = 9", 4, "max_us: 'gpu' is not a size: write N or MxNxK"),
     (DIMS + "max_us = { host = 1, gpu = 9 }", 4, "max_us has the key 'gpu': it takes host and"),
     (DIMS + "max_us = { cuda = 1, 64 = 9 }", 4, "max_us has the key '64': it takes host and cuda"),

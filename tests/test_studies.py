@@ -514,7 +514,7 @@ def test_ctrl_c_says_which_studies_are_kept(
         (["ladder", "--out", "x.txt"], "--out=x.txt: name a .json file in a folder that exists"),
         (["ladder", "--out", "no/x.json"], "--out=no/x.json: name a .json file"),
         (["ladder", "--limit", "0"], "--limit=0: it is a number of seconds above 0"),
-        (["gone.json"], "gone.json: it cannot be read (["),
+        (["gone.json"], "gone.json: it cannot be read (No such file or directory)"),
     ],
 )
 def test_a_mistake_is_one_sentence(
@@ -524,6 +524,14 @@ def test_a_mistake_is_one_sentence(
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith(f"pytest-gemm: {reason}")
     assert bench.executors == []
+
+
+def test_words_that_choose_nothing_are_told(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["study", "ladder", "-k", "nope"]) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith("pytest-gemm: -k nope: no case contains that, such as ")
 
 
 @pytest.mark.parametrize(

@@ -79,8 +79,9 @@ def _remote(device: str) -> Choice:
     keys = {key: value.strip() for key, value in pairs}
     unknown = [key for key in keys if key not in _SSH_KEYS]
     if unknown or len(keys) < len(pairs) or not all(keys.values()):
-        wrong = f" has no key {unknown[0]!r}: it" if unknown else ""
-        raise ConfigError(f"--gemm-device={device}:{wrong} is ssh=HOST//python=PATH//device=cuda")
+        wrong = f" there is no key {unknown[0]!r}:" if unknown else ""
+        form = "it is ssh=HOST//python=PATH//device=cuda"
+        raise ConfigError(f"--gemm-device={device}:{wrong} {form}")
     there = keys.pop("device", "cuda")
     if there == "host":
         return Choice("host", ssh=tuple(keys.items()))

@@ -58,7 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.sidecar and not arguments.write:
         raise ConfigError("--sidecar says where to write: add --write")
     if not path.is_file():
-        raise ConfigError(f"{path}: there is no such file")
+        what = "it is no file: name one" if path.exists() else "there is no such file"
+        raise ConfigError(f"{path}: {what}")
     source = read_source(path, arguments.entry)
     place = place_for(source, sidecar=arguments.sidecar)
     started = time.monotonic()

@@ -167,7 +167,7 @@ def read(path: Path) -> list[Study]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        line = str(error).splitlines()[0]
+        line = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise ConfigError(f"{path}: it cannot be read ({line})") from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise ConfigError(f"{path}: it is no result of pytest-gemm study")

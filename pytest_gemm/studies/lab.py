@@ -14,6 +14,7 @@ from typing import Any
 
 from pytest_gemm.case import Case
 from pytest_gemm.collection import Collection
+from pytest_gemm.errors import ConfigError
 from pytest_gemm.executor import Executor
 from pytest_gemm.function import Function
 from pytest_gemm.problem import Problem
@@ -40,9 +41,17 @@ class Project:
     words: Sequence[str] = ()
 
     def cases(self, sizes: Sequence[str] = ()) -> list[Case]:
-        """Kernel by kernel as they are declared, sizes in the order given."""
-        cases = self.collect(sizes).cases.values()
-        return [c for c in cases if not self.words or any(word in c.id for word in self.words)]
+        """Kernel by kernel as they are declared, sizes in the order given.
+
+        Raises ConfigError where there are cases and the words choose none.
+        """
+        cases = list(self.collect(sizes).cases.values())
+        chosen = [c for c in cases if not self.words or any(word in c.id for word in self.words)]
+        if cases and not chosen:
+            raise ConfigError(
+                f"-k {' -k '.join(self.words)}: no case contains that, such as {cases[0].id}"
+            )
+        return chosen
 
     @cached_property
     def functions(self) -> Mapping[str, Function]:

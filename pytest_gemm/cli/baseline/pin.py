@@ -28,12 +28,14 @@ def add(commands: Commands) -> None:
         "release. They are kept however many come after them, and replace an earlier anchor.",
     )
     parser.add_argument("release", metavar="RELEASE", help="such as v1.0")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks (default: all)")
+    parser.add_argument(
+        "names", nargs="*", default=[], metavar="NAME", help="benchmarks (default: all)"
+    )
     add_common(parser)
     parser.set_defaults(run=_pin)
 
     parser = commands.add_parser("unpin", help="take the anchor away")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks")
+    parser.add_argument("names", nargs="*", default=[], metavar="NAME", help="benchmarks")
     parser.add_argument("--all", action="store_true", help="every benchmark")
     add_common(parser)
     parser.set_defaults(run=_unpin)

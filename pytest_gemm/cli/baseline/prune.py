@@ -27,7 +27,9 @@ def add(commands: Commands) -> None:
         "newest series, or benchmarks that vanished. What is pinned stays. Without --yes nothing "
         "is written. Sources stay.",
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks (default: all)")
+    parser.add_argument(
+        "names", nargs="*", default=[], metavar="NAME", help="benchmarks (default: all)"
+    )
     parser.add_argument(
         "--keep",
         type=_count,
