@@ -8,7 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 
-from pytest_gemm.against import check_against
 from pytest_gemm.backends.choice import choose_backend
 from pytest_gemm.case import Case, Settings
 from pytest_gemm.kernelspec import Kernel
@@ -49,12 +48,10 @@ class Collector:
         """The kernels of the project's folders and modules. Raises ConfigError."""
         options = self.options
         registry = load_registry(options.kernels, options.root, self._modules)
-        check_against(options, self.backend, lambda: registry)
         return self._collection(registry, whole=True)
 
     def file(self, path: Path) -> Collection:
         """The kernels of one file. Raises ConfigError."""
-        check_against(self.options, self.backend, lambda: self.project.registry)
         if path not in self._files:
             registry = load_registry((), self.options.root, files=(path,))
             self._files[path] = self._collection(registry, whole=False)

@@ -68,6 +68,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.stash[options.OPTIONS].against:
+        from pytest_gemm.shared import check_opponent
+
+        check_opponent(config, items)
     if config.stash[options.OPTIONS].accountable:
         from pytest_gemm.recorder import watch_selection
 

@@ -80,7 +80,8 @@ def watch_selection(config: pytest.Config, items: Iterable[pytest.Item]) -> None
 
 def selection_lines(config: pytest.Config, items: Sequence[pytest.Item]) -> list[str]:
     """What there is to say of the cases that will not run."""
-    return config.stash[SELECTION].lines(config.stash[OPTIONS], items)
+    selection = config.stash.get(SELECTION, None)  # none where an earlier hook failed
+    return selection.lines(config.stash[OPTIONS], items) if selection else []
 
 
 def _cases(count: int) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_gemm.against import check_against
 from pytest_gemm.collection import Collection, Collector
 from pytest_gemm.errors import ConfigError, DeviceBusyError
 from pytest_gemm.options import OPTIONS
@@ -112,6 +113,21 @@ class _Ending:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
         self._session.close()
+
+
+def check_opponent(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Raise UsageError where --gemm-against names a kernel that does not exist, or several.
+
+    A worker of xdist, which nobody hears when it raises, reports an error of collection.
+    """
+    collector = _collector_of(config)
+    try:
+        check_against(collector.options, collector.backend, lambda: collector.project.registry)
+    except ConfigError as error:
+        items.clear()  # or a device would be opened for them
+        if not hasattr(config, "workerinput"):
+            raise pytest.UsageError(str(error)) from None
+        config.hook.pytest_collectreport(report=_collect_error("--gemm-against", str(error)))
 
 
 def expect(config: pytest.Config, items: Iterable[pytest.Item]) -> None:

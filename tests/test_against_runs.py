@@ -162,10 +162,14 @@ def test_what_cannot_be_asked_for(repository: Project, args: list[str], sentence
 def test_a_kernel_that_does_not_exist(repository: Project) -> None:
     for target in ("test_kernels.py", "kernels/first.cu"):
         result = bench(repository, "--gemm-against=kernel:thrid", target)
-        assert result.ret == pytest.ExitCode.INTERRUPTED
-        result.stdout.fnmatch_lines(
-            ["*--gemm-against=kernel:thrid: there is no kernel thrid: name one of first, second"]
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        result.stderr.fnmatch_lines(
+            ["ERROR: --gemm-against=kernel:thrid: there is no kernel thrid: name one of first, *"]
         )
+    args = ("--gemm-bench", "--gemm-against=kernel:thrid", "-n", "1")
+    result = repository.pytester.runpytest_subprocess(*args)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["--gemm-against=kernel:thrid: there is no kernel thrid: *"])
 
 
 # On the real clock
