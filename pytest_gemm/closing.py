@@ -36,11 +36,15 @@ UPDATE = "pytest --gemm-bench --gemm-baseline=update"
 
 @dataclass(frozen=True)
 class Closing:
-    """What to print at the end, and whether the run fails for a reason that is no item's."""
+    """What to print at the end, and whether the run fails for a reason that is no item's.
+
+    ``unwritten`` are the ids of cases that were to be stored, and could not be.
+    """
 
     title: str
     lines: tuple[str, ...]
     failed: bool
+    unwritten: frozenset[str] = frozenset()
 
 
 def close(
@@ -58,16 +62,20 @@ def close(
     times, in two tests or again after a failure, the last record counts.
     """
     records = list({record.case.id: record for record in records}.values())
-    if interrupted:
-        records = [replace(r, gate="ungated") if r.gate == "stored" else r for r in records]
     faults: list[str] = []
     notes: list[str] = []
+    unwritten: frozenset[str] = frozenset()
     # Before this run is stored itself.
     past = history(BaselineStore(options.baselines), records) if options.reports else {}
     if interrupted:
         notes.append(f"interrupted: these {len(records)} results are partial; nothing is stored")
+        unwritten = frozenset(record.case.id for record in records)
     elif options.baseline == "update":
-        faults += _store(options, records, notes)
+        unwritten = _store(options, records, notes, faults)
+    records = [
+        replace(r, gate="ungated") if r.gate == "stored" and r.case.id in unwritten else r
+        for r in records
+    ]
     timed = [record for record in records if record.case.settings.timed]
     missing = list(_vanished(options, timed, cases))
     if options.bench or options.baseline == "strict":
@@ -94,7 +102,7 @@ def close(
         lines += _for_github(document, options.root, faults)
     device = records[0].result.device if records else {}
     title = f"gemm: {device['description']}" if device else "gemm"
-    return Closing(title, tuple(lines), bool(faults))
+    return Closing(title, tuple(lines), bool(faults), unwritten)
 
 
 def _table_lines(timed: Sequence[Record]) -> list[str]:
@@ -130,8 +138,10 @@ def _is_unstored(record: Record) -> bool:
     return record.gate == "new" and not (record.verdict and record.verdict.against)
 
 
-def _store(options: Options, records: Sequence[Record], notes: list[str]) -> list[str]:
-    """Write the passed cases; return what could not be written."""
+def _store(
+    options: Options, records: Sequence[Record], notes: list[str], faults: list[str]
+) -> frozenset[str]:
+    """Write the passed cases; return the ids of those timed that could not be written."""
     store = BaselineStore(options.baselines)
     commit = _commit(options.root)
     now = datetime.now(UTC)
@@ -148,11 +158,13 @@ def _store(options: Options, records: Sequence[Record], notes: list[str]) -> lis
     try:
         flushed = store.flush()
     except BaselineError as error:
-        return [str(error)]
+        faults.append(str(error))
+        return store.queued
     count = len(flushed.written)
     files = "file" if count == 1 else "files"
     notes.append(f"stored: {count} {files} written in {options.baselines}")
-    return [str(error) for error in flushed.refused]
+    faults += map(str, flushed.refused)
+    return store.queued
 
 
 def _commit(root: Path) -> str | None:

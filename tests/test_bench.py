@@ -332,6 +332,16 @@ def test_an_interrupted_run_stores_nothing(project: Project) -> None:
     assert "partial" in result.stdout.str()
 
 
+def test_what_cannot_be_written_is_not_called_stored(project: Project) -> None:
+    (project.path / "baselines" / "host-scripted" / "plus.json").mkdir(parents=True)
+    result = project.bench("--gemm-baseline=update")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert result.parseoutcomes() == {"passed": 5, "stored": 4, "ungated": 1}
+    [row] = [line for line in result.outlines if line.startswith("plus ")]
+    assert row.split()[-1] == "ungated"
+    result.stdout.fnmatch_lines(["ERROR: *plus.json: it cannot be read (Is a directory); *"])
+
+
 MANY = """
     import pytest_gemm
 

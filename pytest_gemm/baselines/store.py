@@ -223,6 +223,11 @@ class BaselineStore:
         except OSError as error:
             raise self._unusable(error) from None
 
+    @property
+    def queued(self) -> frozenset[str]:
+        """The benchmarks with sessions that are not written: after a flush, those refused."""
+        return frozenset(session.benchmark for session in self._queue.sessions)
+
     def edit(
         self, device: str, kernel: str, benchmarks: Iterable[str], change: Change
     ) -> Path | None:
