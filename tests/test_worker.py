@@ -421,6 +421,19 @@ def start(said: list[str]) -> Iterator[Callable[..., Worker]]:
         yield start_one
 
 
+def test_ctrl_c_while_a_worker_starts_is_not_for_it(
+    start: Callable[..., Worker], write: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupts = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
+    folders = [str(write("sitecustomize.py", interrupts).parent), os.environ.get("PYTHONPATH")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, folders)))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert start().ready().kind == "host"
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def wait_until_dead(pid: int) -> None:
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 

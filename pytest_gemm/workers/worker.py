@@ -42,9 +42,11 @@ WATCH = 1.0
 """Seconds between two looks at a process that works."""
 
 BOOTSTRAP = """
-import os, sys
+import os, signal, sys
 if os.getpgrp() != os.getpid():
     os.setpgid(0, 0)  # Ctrl-C reaches pytest alone, and who ends this process ends its children
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # forgets one that came before
+signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 channel.send(os.getpid())
 path, outputs, variables = channel.receive()
 sys.path[:] = path or sys.path
@@ -210,7 +212,8 @@ class Worker:
         group = self._group = execnet.Group(execmodel="thread")
         self._pid = None
         try:
-            gateway = group.makegateway(self._spec())
+            with contextlib.nullcontext() if self._ssh else _deaf_to_ctrl_c():
+                gateway = group.makegateway(self._spec())
             if self._refusal is not None:  # stopped meanwhile
                 group.terminate(timeout=1.0)
                 raise self._refusal
@@ -371,6 +374,16 @@ class Worker:
     def _failed(self, case: Case, reason: str) -> Result:
         assert self.device is not None
         return Result("failed", f"{case.title}: {reason}").on(self.device)
+
+
+@contextlib.contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    """A process that is started here does not hear it until it unblocks it itself."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _ended(code: int, status: int) -> str:
