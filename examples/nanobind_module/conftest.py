@@ -31,10 +31,11 @@ NVCC = ("nvcc", *SHARED, "-arch=native", "-Xcompiler=-fPIC,-fno-strict-aliasing"
 def module(name, compiler, source):
     """The module with that source in it, built if it is older or not there."""
     sources = [HERE / source, HERE / "module.cpp"]
-    built = HERE / "build" / f"{name}.so"
+    # Named by the version of Python, too: a module of one cannot be loaded by another.
+    built = HERE / "build" / f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}"
     if not built.exists() or built.stat().st_mtime < max(s.stat().st_mtime for s in sources):
         built.parent.mkdir(exist_ok=True)
-        own = built.with_suffix(f".{os.getpid()}")  # others may build it at the same time
+        own = built.with_name(f"{built.name}.{os.getpid()}")  # others may build it at the same time
         options = [f"-DNAME={name}", *(f"-I{folder}" for folder in INCLUDES), "-o", str(own)]
         files = map(str, [*sources, NANOBIND / "nb_combined.cpp"])
         subprocess.run([*compiler, *options, *files], check=True)
