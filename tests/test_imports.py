@@ -12,7 +12,8 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "pytest_gemm"
 
 ORDER = [
-    *("errors", "scratch", "dtypes", "problem", "expressions", "cuda_source", "cuda_items"),
+    *("errors", "scratch", "versioned"),
+    *("dtypes", "problem", "expressions", "cuda_source", "cuda_items"),
     *("slicing", "frontmatter", "includes"),
     *("limits", "kernelspec", "binding"),
     *("schema", "operation", "epilogue", "declaration", "python_kernel", "registry"),

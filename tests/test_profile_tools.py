@@ -538,7 +538,7 @@ def test_without_a_gpu_the_command_tells_the_loads_and_what_is_missing(
         (["--out=x.txt"], "--out=x.txt: name a .json file"),
         (["--out=nowhere/x.json"], "name a .json file in a folder that exists"),
         (["-k", "nonsense"], "no case of a .cu kernel is left"),
-        (["none.json"], "none.json: it cannot be read"),
+        (["none.json"], "none.json: it cannot be read (No such file or directory)"),
         (["--size=x"], "x"),
         (["--device=ssh=far"], "on the machine that it is in"),
         (["--sanitizer"], "compute-sanitizer watches a GPU"),

@@ -11,13 +11,13 @@ from typing import Any
 
 from pytest_gemm.case import Case
 from pytest_gemm.doctor.finding import Finding
-from pytest_gemm.errors import ConfigError
 from pytest_gemm.problem import Problem
 from pytest_gemm.profile.counters import Counters
 from pytest_gemm.profile.facts import derived, stalls
 from pytest_gemm.profile.limiter import Limit, Roof, limit, roof, sentence
 from pytest_gemm.result import Result
 from pytest_gemm.traffic import Traffic
+from pytest_gemm.versioned import read_versioned
 
 FORMAT = "pytest-gemm profile"
 
@@ -153,23 +153,9 @@ def _row(profile: Profile, case: Profiled) -> dict[str, Any]:
 
 def read(path: Path) -> Profile:
     """The reverse of ``write``. Raises ConfigError, with the file's name."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        line = str(error).splitlines()[0]
-        raise ConfigError(f"{path}: it cannot be read ({line})") from None
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise ConfigError(f"{path}: it is no result of pytest-gemm profile")
-    if data.get("version") != VERSION:
-        raise ConfigError(
-            f"{path}: its version is {data.get('version')!r} and {VERSION} can be read: use the "
-            "pytest-gemm that wrote it, or profile again"
-        )
-    try:
-        return _profile(data)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        what = f"{type(error).__name__}: {error}"
-        raise ConfigError(f"{path}: it is damaged ({what}): profile again") from None
+    return read_versioned(
+        path, _profile, format=FORMAT, version=VERSION, part="it", again="profile again"
+    )
 
 
 def _profile(data: Mapping[str, Any]) -> Profile:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pytest_gemm.case import Case
-from pytest_gemm.errors import ConfigError
 from pytest_gemm.result import Result
 from pytest_gemm.stats import Estimate
 from pytest_gemm.traffic import Traffic
+from pytest_gemm.versioned import read_versioned
 
 FORMAT = "pytest-gemm study"
 
@@ -164,23 +164,13 @@ def write(studies: Sequence[Study]) -> str:
 
 def read(path: Path) -> list[Study]:
     """The studies of a document. Raises ConfigError, with the file's name."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        line = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise ConfigError(f"{path}: it cannot be read ({line})") from None
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise ConfigError(f"{path}: it is no result of pytest-gemm study")
-    if data.get("version") != VERSION:
-        raise ConfigError(
-            f"{path}: its version is {data.get('version')!r} and {VERSION} can be read: use the "
-            "pytest-gemm that wrote it, or measure again"
-        )
-    try:
-        return [_study(plain) for plain in data["studies"]]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        what = f"{type(error).__name__}: {error}"
-        raise ConfigError(f"{path}: a study in it is damaged ({what}): measure again") from None
+    return read_versioned(
+        path, _studies, format=FORMAT, version=VERSION, part="a study in it", again="measure again"
+    )
+
+
+def _studies(data: Mapping[str, Any]) -> list[Study]:
+    return [_study(plain) for plain in data["studies"]]
 
 
 def _study_text(study: Study) -> str:

@@ -1,0 +1,44 @@
+"""JSON documents with a format and a version, as commands keep what they found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pytest_gemm.errors import ConfigError
+
+T = TypeVar("T")
+
+
+def read_versioned(
+    path: Path,
+    parse: Callable[[Mapping[str, Any]], T],
+    *,
+    format: str,
+    version: int,
+    part: str,
+    again: str,
+) -> T:
+    """What ``parse`` makes of a document of that format, which is the command that writes it.
+
+    Raises ConfigError, with the file's name: ``part`` says what is damaged, ``again`` the way out.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        line = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise ConfigError(f"{path}: it cannot be read ({line})") from None
+    if not isinstance(data, dict) or data.get("format") != format:
+        raise ConfigError(f"{path}: it is no result of {format}")
+    if data.get("version") != version:
+        raise ConfigError(
+            f"{path}: its version is {data.get('version')!r} and {version} can be read: use the "
+            f"pytest-gemm that wrote it, or {again}"
+        )
+    try:
+        return parse(data)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"{path}: {part} is damaged ({what}): {again}") from None
