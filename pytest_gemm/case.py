@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +51,10 @@ class Case:
             return f"{self.kernel.id}-{self.settings.architecture}"
         cold = "-cold" if self.settings.cold else ""
         return f"{self.kernel.id}-{self.problem.label}{cold}"
+
+    def is_chosen(self, words: Collection[str]) -> bool:
+        """Whether its id contains one of the words; without any word every case is chosen."""
+        return not words or any(word in self.id for word in words)
 
     @property
     def title(self) -> str:

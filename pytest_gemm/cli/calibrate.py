@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_gemm.cli.commands import Commands
+from pytest_gemm.cli.commands import Commands, add_device, add_words
 from pytest_gemm.errors import ConfigError, GemmError
 
 if TYPE_CHECKING:
@@ -32,9 +32,7 @@ def add(commands: Commands) -> None:
         "built another way, and store what they differ by: the device's margin is 3.5 times the "
         "bias that is found, if that is more than what is usual for its kind.",
     )
-    parser.add_argument(
-        "--device", default="auto", help="as of pytest --gemm-device; one device (default: auto)"
-    )
+    add_device(parser)
     parser.add_argument(
         "--pairs",
         type=_pairs,
@@ -42,14 +40,7 @@ def add(commands: Commands) -> None:
         metavar="N",
         help="duets to run, a few seconds each (default: %(default)s)",
     )
-    parser.add_argument(
-        "-k",
-        dest="words",
-        action="append",
-        default=[],
-        metavar="TEXT",
-        help="only cases whose id contains TEXT; may be given several times",
-    )
+    add_words(parser)
     parser.add_argument(
         "--baselines",
         type=Path,
@@ -157,7 +148,7 @@ def _cases(options: Options, words: Sequence[str]) -> list[Case]:
             f"{options.root}: no .cu kernel can be built another way: calibrate in the folder of a "
             "project that has one"
         )
-    chosen = [case for case in usable if not words or any(word in case.id for word in words)]
+    chosen = [case for case in usable if case.is_chosen(words)]
     if not chosen:
         raise ConfigError(f"-k {' -k '.join(words)}: no case contains that, such as {usable[0].id}")
     return chosen

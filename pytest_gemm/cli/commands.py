@@ -1,11 +1,39 @@
-"""The type of what a command adds its parser to, which argparse has no public name for."""
+"""What commands share: options that several have, and the type that they add their parsers to."""
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_gemm.errors import ConfigError
+
 if TYPE_CHECKING:
+    # argparse has no public name for it.
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 else:
     Commands = object
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--device", default="auto", help="as of pytest --gemm-device; one device (default: auto)"
+    )
+
+
+def add_words(parser: argparse.ArgumentParser) -> None:
+    """``-k``, as ``words``: see ``Case.is_chosen``."""
+    parser.add_argument(
+        "-k",
+        dest="words",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="only cases whose id contains TEXT; may be given several times",
+    )
+
+
+def check_out(out: Path | None) -> None:
+    """Raises ConfigError where ``--out`` cannot be a JSON file: before anything is measured."""
+    if out is not None and (out.suffix != ".json" or not out.absolute().parent.is_dir()):
+        raise ConfigError(f"--out={out}: name a .json file in a folder that exists")

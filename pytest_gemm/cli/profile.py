@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_gemm.cli.commands import Commands
+from pytest_gemm.cli.commands import Commands, add_device, add_words, check_out
 from pytest_gemm.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -34,9 +34,7 @@ def add(commands: Commands) -> None:
         metavar="FILE.json",
         help="print the report of an earlier --out instead",
     )
-    parser.add_argument(
-        "--device", default="auto", help="as of pytest --gemm-device; one device (default: auto)"
-    )
+    add_device(parser)
     parser.add_argument(
         "--size",
         action="append",
@@ -45,14 +43,7 @@ def add(commands: Commands) -> None:
         help="sizes as of pytest --gemm-size, instead of the kernels' own; may be given several "
         "times",
     )
-    parser.add_argument(
-        "-k",
-        dest="words",
-        action="append",
-        default=[],
-        metavar="TEXT",
-        help="only cases whose id contains TEXT; may be given several times",
-    )
+    add_words(parser)
     parser.add_argument(
         "--sanitizer",
         action="store_true",
@@ -68,8 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     from pytest_gemm.profile.report import report
 
     out: Path | None = arguments.out
-    if out is not None and (out.suffix != ".json" or not out.absolute().parent.is_dir()):
-        raise ConfigError(f"--out={out}: name a .json file in a folder that exists")
+    check_out(out)
     found = read(arguments.file) if arguments.file else _profiled(arguments)
     print("\n".join(report(found)))
     if out is not None:
@@ -138,7 +128,7 @@ def _cases(options: Options, words: Sequence[str]) -> list[Case]:
     chosen = [
         case
         for case in project.cases.values()
-        if not case.settings.architecture and (not words or any(word in case.id for word in words))
+        if not case.settings.architecture and case.is_chosen(words)
     ]
     cases = [case for case in chosen if not case.kernel.skip_reason(case.problem)]
     for case in chosen:

@@ -11,7 +11,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_gemm.cli.commands import Commands
+from pytest_gemm.cli.commands import Commands, add_device, add_words, check_out
 from pytest_gemm.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -38,9 +38,7 @@ def add(commands: Commands) -> None:
         metavar="NAME",
         help=f"{', '.join(NAMES)}, all, or the FILE.json of an earlier --out: print its report",
     )
-    parser.add_argument(
-        "--device", default="auto", help="as of pytest --gemm-device; one device (default: auto)"
-    )
+    add_device(parser)
     parser.add_argument(
         "--size",
         action="append",
@@ -49,14 +47,7 @@ def add(commands: Commands) -> None:
         help="N of the square matrices, instead of the study's; may be given several times. Such "
         "cases run however long they take",
     )
-    parser.add_argument(
-        "-k",
-        dest="words",
-        action="append",
-        default=[],
-        metavar="TEXT",
-        help="only cases whose id contains TEXT; may be given several times",
-    )
+    add_words(parser)
     parser.add_argument(
         "--limit",
         type=float,
@@ -111,8 +102,7 @@ def _measured(arguments: argparse.Namespace) -> list[Study]:
     if not 0 < arguments.limit < math.inf:
         raise ConfigError(f"--limit={arguments.limit:g}: it is a number of seconds above 0")
     out: Path | None = arguments.out
-    if out is not None and (out.suffix != ".json" or not out.absolute().parent.is_dir()):
-        raise ConfigError(f"--out={out}: name a .json file in a folder that exists")
+    check_out(out)
     options = _options(arguments.device, ())
     choice = choose_backend(options.device)
     if choice.gpus is None or len(choice.gpus) > 1:

@@ -46,7 +46,7 @@ class Project:
         Raises ConfigError where there are cases and the words choose none.
         """
         cases = list(self.collect(sizes).cases.values())
-        chosen = [c for c in cases if not self.words or any(word in c.id for word in self.words)]
+        chosen = [case for case in cases if case.is_chosen(self.words)]
         if cases and not chosen:
             raise ConfigError(
                 f"-k {' -k '.join(self.words)}: no case contains that, such as {cases[0].id}"
