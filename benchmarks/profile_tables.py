@@ -17,12 +17,12 @@ from typing import NamedTuple
 
 from pytest_gemm.baselines import BaselineStore
 from pytest_gemm.exact import TRAFFIC
+from pytest_gemm.markdown import code, table
 from pytest_gemm.profile.document import read
 from pytest_gemm.profile.metrics import COUNTERS, STALL, STALLS
 from pytest_gemm.profile.report import tables
 from pytest_gemm.report.text import seconds
 from pytest_gemm.static.inspection import Facts, multiply_adds
-from pytest_gemm.studies.tables import code, table
 from pytest_gemm.traffic import loads_per_element
 
 ROOT = Path(__file__).parent.parent

@@ -29,7 +29,7 @@ ORDER = [
     *("workers.serve", "workers.worker", "workers.pool", "workers"),
     *("executor", "exact", "revival", "against", "judging"),
     *("record", "static.gate", "limiting", "collection", "calibrating"),
-    *("studies.tables", "report", "session", "closing", "studies", "doctor"),
+    *("markdown", "report", "session", "closing", "studies", "doctor"),
     *("profile", "adopt", "cli"),
     *("publish", "recorder", "shared", "fixture", "plugin"),
 ]

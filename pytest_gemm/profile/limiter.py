@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
+from pytest_gemm.markdown import digits
 from pytest_gemm.profile.counters import Counters
 from pytest_gemm.profile.facts import stalls
 from pytest_gemm.profile.metrics import STALLS
 from pytest_gemm.report.text import rate
-from pytest_gemm.studies.tables import digits
 
 BUSY = 80.0
 """Percent of a unit's peak from which on it is the limit."""

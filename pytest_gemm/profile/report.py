@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from pytest_gemm.markdown import NOTHING, code, digits, plain, table
 from pytest_gemm.profile.document import Profile, Profiled, Sanitized
 from pytest_gemm.profile.facts import counted_loads, predicted_loads, stalls
 from pytest_gemm.profile.limiter import UNITS
 from pytest_gemm.profile.metrics import STALLS
 from pytest_gemm.report.text import seconds
 from pytest_gemm.static.inspection import multiply_adds
-from pytest_gemm.studies.tables import NOTHING, code, digits, plain, table
 from pytest_gemm.traffic import COUNTED, loads_on
 
 WAITS = 3

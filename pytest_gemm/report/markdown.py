@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from pytest_gemm.markdown import NOTHING, code, plain, table
 from pytest_gemm.report.model import Line, Report, told_rate
 from pytest_gemm.report.text import percent, seconds
-from pytest_gemm.studies.tables import NOTHING, code, plain, table
 
 LOOKED_AT = 30
 """Most cases that are told one by one."""

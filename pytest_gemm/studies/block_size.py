@@ -11,12 +11,12 @@ from typing import Any
 
 from pytest_gemm.errors import ConfigError, GemmError
 from pytest_gemm.kernelspec import Kernel
+from pytest_gemm.markdown import NOTHING, code, digits, table
 from pytest_gemm.report.text import rate, seconds
 from pytest_gemm.static.occupancy import occupancy
 from pytest_gemm.studies.document import Measured, Study
 from pytest_gemm.studies.fits import exponential, logarithmic
 from pytest_gemm.studies.lab import Lab
-from pytest_gemm.studies.tables import NOTHING, code, digits, table
 
 
 def measure(lab: Lab) -> None:

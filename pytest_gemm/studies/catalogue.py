@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from pytest_gemm.markdown import code, plain
 from pytest_gemm.studies import block_size, cpu_vs_gpu, cpu_vs_gpu_report, ladder
 from pytest_gemm.studies.document import LeftOut, Measured, Study
 from pytest_gemm.studies.lab import Lab
-from pytest_gemm.studies.tables import code, plain
 
 
 @dataclass(frozen=True)

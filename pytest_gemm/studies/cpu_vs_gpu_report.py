@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from pytest_gemm.markdown import NOTHING, code, digits, giga, table, with_error
 from pytest_gemm.report.text import seconds
 from pytest_gemm.studies.cpu_vs_gpu import DEGREES, WAYS, Curve, curves_of, operations
 from pytest_gemm.studies.document import Study
-from pytest_gemm.studies.tables import NOTHING, code, digits, giga, table, with_error
 
 TITLES = {"add": "Addition", "gemm": "Multiplication"}
 

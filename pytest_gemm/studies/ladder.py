@@ -12,10 +12,10 @@ from typing import Any
 
 from pytest_gemm.case import Case
 from pytest_gemm.errors import ConfigError
+from pytest_gemm.markdown import NOTHING, code, plain, table
 from pytest_gemm.report.text import seconds
 from pytest_gemm.studies.document import Measured, Study
 from pytest_gemm.studies.lab import Lab
-from pytest_gemm.studies.tables import NOTHING, code, plain, table
 from pytest_gemm.traffic import COUNTED, loads_per_element
 
 SIZES = {
