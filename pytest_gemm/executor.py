@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from pytest_gemm import backends
 from pytest_gemm.backends.base import Device
-from pytest_gemm.backends.choice import Choice
+from pytest_gemm.backends.choice import Choice, likely_gpus
 from pytest_gemm.case import Case
 from pytest_gemm.dueling import Times
 from pytest_gemm.duet import Round
@@ -82,7 +82,8 @@ def open_executor(
         start = Start(choice.kind, gpu, own_hold, wait, run)
         return Worker(start, options.case_timeout, progress, dict(choice.ssh))
 
-    return Pool(open_worker, choice.gpus, progress, ahead=not shared)
+    likely = 1 if choice.ssh else likely_gpus()
+    return Pool(open_worker, choice.gpus, progress, likely=likely, ahead=not shared)
 
 
 class InProcess:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from pytest_gemm.backends import choice
@@ -180,3 +182,29 @@ def test_cold_on_another_machines_cpu() -> None:
     with pytest.raises(ConfigError, match="--gemm-cache=cold"):
         choice.choose_backend("ssh=lab//device=host", cold=True)
     assert choice.choose_backend("ssh=lab", cold=True).kind == "cuda"
+
+
+@pytest.mark.parametrize(
+    ("visible", "files", "expected"),
+    [
+        (None, (), 1),
+        (None, ("nvidia0", "nvidia1", "nvidia10", "nvidiactl", "nvidia-uvm"), 3),
+        ("", ("nvidia0",), 1),
+        ("1", ("nvidia0", "nvidia1"), 1),
+        ("GPU-a,GPU-b", ("nvidia0",), 2),
+    ],
+)
+def test_gpus_are_counted_without_cuda(
+    visible: str | None,
+    files: tuple[str, ...],
+    expected: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    for name in files:
+        (tmp_path / name).touch()
+    assert choice.likely_gpus(tmp_path) == expected

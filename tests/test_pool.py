@@ -151,7 +151,7 @@ def cases() -> list[Case]:
 def open_pool() -> Iterator[Callable[..., Pool]]:
     pools = []
 
-    def open_one(script: Script, gpus: Sequence[int] | None = (0,), **options: bool) -> Pool:
+    def open_one(script: Script, gpus: Sequence[int] | None = (0,), **options: int) -> Pool:
         pools.append(Pool(script.open, gpus, script.progress, **options))  # type: ignore[arg-type]
         return pools[-1]
 
@@ -317,6 +317,23 @@ def test_all_are_as_many_as_the_first_worker_counts(
         pool.run(case, None)
     assert [worker.gpu for worker in script.workers] == [0, 1, 2]
     assert [len(worker.asked) for worker in script.workers] == [4, 4, 4]
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_workers_of_all_devices_start_at_once_where_their_number_was_guessed(
+    count: int, open_pool: OpenPool, cases: list[Case]
+) -> None:
+    script = Script(count)
+    script.broken = {gpu: BackendError("no such GPU") for gpu in range(count, 3)}
+    pool = open_pool(script, None, likely=3)
+    assert [worker.gpu for worker in script.workers] == [0, 1, 2]
+    assert len(pool.devices()) == count
+    pool.expect(expected(cases))
+    assert {pool.run(case, None).message for case in cases} == {
+        f"on gpu {gpu}" for gpu in range(count)
+    }
+    assert [worker.gpu for worker in script.workers] == list(range(max(3, count)))
+    assert all(worker.stopped.is_set() and worker.closed for worker in script.workers[count:])
 
 
 def test_all_where_there_is_none(open_pool: OpenPool, cases: list[Case]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -91,6 +92,14 @@ def _remote(device: str) -> Choice:
             f"--gemm-device={device}: its device is one of host, cuda, cuda:0,2 or cuda:all"
         )
     return Choice("cuda", gpus=gpus, ssh=tuple(keys.items()))
+
+
+def likely_gpus(devices: Path = Path("/dev")) -> int:
+    """How many GPUs programs see here, as far as can be told without CUDA; at least one."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len(visible.split(","))
+    return max(1, len(list(devices.glob("nvidia[0-9]*"))))
 
 
 def _gpu_is_there() -> bool:

@@ -28,10 +28,10 @@ third says whether it helps the one that has the device already."""
 class Pool:
     """Runs cases on one device, or on several at once; each case stays on one of them.
 
-    ``gpus`` are numbers, or None for all that there are. What workers say reaches ``progress`` in
-    the thread that waits for them, and so does what a case printed. Devices that work ``ahead``
-    begin cases before they are asked for; of one device nothing is asked ahead, as the wait would
-    be no shorter.
+    ``gpus`` are numbers, or None for all that there are, presumably ``likely``: so many workers
+    start at once. What workers say reaches ``progress`` in the thread that waits for them, and so
+    does what a case printed. Devices that work ``ahead`` begin cases before they are asked for; of
+    one device nothing is asked ahead, as the wait would be no shorter.
     """
 
     def __init__(
@@ -40,6 +40,7 @@ class Pool:
         gpus: Sequence[int] | None,
         progress: Callable[[str], None],
         *,
+        likely: int = 1,
         ahead: bool = True,
     ) -> None:
         self._open = open_worker
@@ -50,7 +51,7 @@ class Pool:
         self._awaited: set[str] = set()
         self._place: dict[str, int] = {}
         self._all_gpus = gpus is None
-        self._lanes = [self._lane(gpu) for gpu in ((0,) if gpus is None else gpus)]
+        self._lanes = [self._lane(gpu) for gpu in (range(likely) if gpus is None else gpus)]
 
     def devices(self) -> list[Device]:
         """Start every worker and return what they run on. Raises BackendError."""
@@ -105,12 +106,22 @@ class Pool:
 
     def _start_all(self) -> None:
         """Begin to start every worker; how many there are, where it is all, the first one says."""
+        for lane in self._lanes:
+            self._ask_whether_ready(lane)
         if self._all_gpus:
             self._all_gpus = False
             self._identity(self._lanes[0])
-            self._lanes += [self._lane(gpu) for gpu in range(1, self._lanes[0].worker.count)]
-        for lane in self._lanes:
-            self._ask_whether_ready(lane)
+            self._have(self._lanes[0].worker.count)
+
+    def _have(self, count: int) -> None:
+        """Have that many lanes, each asked whether it is ready."""
+        for lane in self._lanes[count:]:
+            lane.stop()
+            lane.join()
+        del self._lanes[count:]
+        for gpu in range(len(self._lanes), count):
+            self._lanes.append(self._lane(gpu))
+            self._ask_whether_ready(self._lanes[-1])
 
     def _started(self, lane: _Lane) -> Device:
         self._ask_whether_ready(lane)
