@@ -54,7 +54,7 @@ def test_the_stack_of_older_assemblers_stands_in_the_first_line_alone() -> None:
     ["", LOG.replace("Used", "Uses"), LOG.replace("spill", "spilt"), LOG.replace("Z4g", "Z4h")],
 )
 def test_what_is_not_said_is_not_taken_for_zero(log: str) -> None:
-    with pytest.raises(BackendError, match="log does not say what _Z4gemmILi48EEvPf takes"):
+    with pytest.raises(BackendError, match="log has no lines of ptxas -v about _Z4gemmILi48EEvPf"):
         resources(log, "_Z4gemmILi48EEvPf")
 
 

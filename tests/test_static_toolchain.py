@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from pytest_gemm.errors import BackendError, CompileError
 from pytest_gemm.kernelspec import Kernel
 from pytest_gemm.registry import load_registry
 from pytest_gemm.static.inspection import Facts, Inspector
+from pytest_gemm.static.nvrtc import Nvrtc, NVRTCError
 from pytest_gemm.static.policy import share, worsened
 from pytest_gemm.static.toolchain import PLACES, Toolchain, find_toolchain
 
@@ -50,6 +52,77 @@ def test_files_that_are_no_tools_are_said(tmp_path: Path) -> None:
         Toolchain(tmp_path).disassembled(b"")
 
 
+class Library:
+    """NVRTC as ctypes would load it: writes a log only of what it compiles, as the real one does.
+
+    ``status`` is what compiling ends with; ``kept``: it is in NVRTC's cache.
+    """
+
+    def __init__(self, log: str, status: int = 0, *, kept: bool = False) -> None:
+        self._text, self._status, self._kept = log, status, kept
+        self._log = b""
+
+    @staticmethod
+    def nvrtcGetErrorString(status: int) -> bytes:
+        names = {6: b"NVRTC_ERROR_COMPILATION", 7: b"NVRTC_ERROR_BUILTIN_OPERATION_FAILURE"}
+        return names[status]
+
+    def nvrtcCompileProgram(self, handle: object, count: Any, flags: Any) -> int:
+        options = [flags[i] for i in range(count.value)]
+        found = self._kept and b"--no-cache" not in options
+        reports = b"--ptxas-options=-v" in options
+        self._log = b"" if found or not (reports or self._status) else self._text.encode()
+        return self._status
+
+    def nvrtcGetProgramLogSize(self, handle: object, size: Any) -> int:
+        size._obj.value = len(self._log) + 1
+        return 0
+
+    def nvrtcGetProgramLog(self, handle: object, content: Any) -> int:
+        content.value = self._log
+        return 0
+
+
+def scripted(monkeypatch: pytest.MonkeyPatch, library: Library) -> Nvrtc:
+    monkeypatch.setattr("ctypes.CDLL", lambda path: library)
+    return Nvrtc(Path("libnvrtc.so.13"))
+
+
+def test_what_nvrtc_has_in_its_cache_is_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvrtc = scripted(monkeypatch, Library("Used 10 registers", kept=True))
+    nvrtc.compileProgram(1, ["-ftz=true"])
+    assert nvrtc.log == "Used 10 registers"
+
+
+def test_an_nvrtc_without_its_files_is_no_mistake_of_the_kernel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nvrtc = scripted(monkeypatch, Library("failed to open libnvrtc-builtins.so.13.0.\n  See", 7))
+    with pytest.raises(BackendError) as caught:
+        nvrtc.compileProgram(1, [])
+    assert str(caught.value) == (
+        "NVRTC cannot be used (failed to open libnvrtc-builtins.so.13.0. See): "
+        "pip install 'pytest-gemm[static]'"
+    )
+    with pytest.raises(NVRTCError, match="NVRTC_ERROR_COMPILATION"):
+        scripted(monkeypatch, Library("k.cu(1): error: no", 6)).compileProgram(1, [])
+
+
+def test_what_nvrtc_looks_for_on_the_loaders_path_is_loaded_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[str] = []
+
+    def load(path: str) -> Library:
+        loaded.append(Path(path).name)
+        return Library("")
+
+    monkeypatch.setattr("ctypes.CDLL", load)
+    (tmp_path / "libnvrtc-builtins.so.13.0").touch()
+    Nvrtc(tmp_path / "libnvrtc.so.13")
+    assert loaded == ["libnvrtc-builtins.so.13.0", "libnvrtc.so.13"]
+
+
 @pytest.fixture(scope="module")
 def inspector() -> Inspector:
     """The real one. CI asks for it by ``PYTEST_GEMM_NEEDS_STATIC``: there, nothing may skip."""
@@ -78,7 +151,11 @@ def kernel(folder: Path, name: str, *changes: tuple[str, str]) -> Kernel:
     return found
 
 
-WIDE = (("TILE = 32", "TILE = 64"), ("TM = 4", "TM = 8"), ("TN = 4", "TN = 8"))
+WIDE = (
+    *(("TILE = 32", "TILE = 64"), ("TM = 4", "TM = 8"), ("TN = 4", "TN = 8")),
+    # All of it unrolled takes the compiler seconds.
+    (UNROLLED, UNROLLED.replace("unroll", "unroll 4")),
+)
 BOUNDS = "__launch_bounds__(ROWS * COLS)"
 PLANTS = {
     "spill": (

@@ -41,7 +41,7 @@ def resources(log: str, entry: str) -> Resources:
     spills = [match for line in part if (match := _SPILLS.search(line))]
     used = next((line for line in part if _REGISTERS.search(line)), "")
     if not used or not spills:
-        raise BackendError(f"the compiler's log does not say what {entry} takes")
+        raise BackendError(f"NVRTC's log has no lines of ptxas -v about {entry}")
     others = {name: pattern.search(used) for name, pattern in _OTHERS.items()}
     # Each of these stands in the line only where it is not zero.
     numbers = {name: int(match[1]) if match else 0 for name, match in others.items()}

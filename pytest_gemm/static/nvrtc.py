@@ -10,8 +10,16 @@ import ctypes
 from collections.abc import Sequence
 from pathlib import Path
 
-_REPORT = b"--ptxas-options=-v"
-"""Has the assembler say in the log what a kernel takes."""
+from pytest_gemm.errors import BackendError
+
+INSTALL = "pip install 'pytest-gemm[static]'"
+
+_REPORT = (b"--ptxas-options=-v", b"--no-cache")
+"""Has the assembler say in the log what a kernel takes. Beside a driver, NVRTC from 12.9 on keeps
+what it compiled, for other processes too, and its log says nothing of what it finds again."""
+
+_UNUSABLE = "NVRTC_ERROR_BUILTIN_OPERATION_FAILURE"
+"""What it answers, whatever the program is, where files of its own are missing."""
 
 _BUFFER = ctypes.c_char_p
 
@@ -29,6 +37,9 @@ class Nvrtc:
     NVRTCError = NVRTCError
 
     def __init__(self, path: Path) -> None:
+        # NVRTC 13.0 looks for this one on the loader's path alone, and not beside itself.
+        for builtins in sorted(path.parent.glob("libnvrtc-builtins.so.*")):
+            ctypes.CDLL(str(builtins))
         self._library = ctypes.CDLL(str(path))
         self._library.nvrtcGetErrorString.restype = ctypes.c_char_p
         self.log = ""
@@ -64,8 +75,11 @@ class Nvrtc:
     def compileProgram(self, handle: int, options: Sequence[str]) -> None:
         flags = [option.encode("utf-8", "surrogateescape") for option in options]
         try:
-            self._compile(handle, [*flags, _REPORT])
-        except NVRTCError:
+            self._compile(handle, [*flags, *_REPORT])
+        except NVRTCError as error:
+            if str(error) == _UNUSABLE:
+                said = " ".join(self.getProgramLog(handle).split())
+                raise BackendError(f"NVRTC cannot be used ({said}): {INSTALL}") from None
             # The report takes the place of what the assembler says is wrong.
             self._compile(handle, flags)
             raise

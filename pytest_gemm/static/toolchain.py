@@ -13,9 +13,7 @@ from typing import Any
 
 from pytest_gemm.errors import BackendError
 from pytest_gemm.scratch import scratch
-from pytest_gemm.static.nvrtc import Nvrtc
-
-INSTALL = "pip install 'pytest-gemm[static]'"
+from pytest_gemm.static.nvrtc import INSTALL, Nvrtc
 
 PLACES = {
     "nvrtc": "lib/libnvrtc.so.13",
