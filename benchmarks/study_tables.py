@@ -4,17 +4,19 @@
 
 Between a line ``<!-- study FILE.json NAME -->`` and the next ``<!-- end -->`` stands the report of
 that study, made from the file (a path in the repository); the figures are drawn into docs/figures.
-Nothing between the two is written by hand. Where the file is not there, that is said.
+Nothing between the two is written by hand. Where the file is not there, that is said. The findings
+in the files are made anew from what was measured.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
-from pytest_gemm.studies.catalogue import report
-from pytest_gemm.studies.document import Study, read
+from pytest_gemm.studies.catalogue import STUDIES, report
+from pytest_gemm.studies.document import Study, read, write
 from pytest_gemm.studies.figures import figures
 
 ROOT = Path(__file__).parent.parent
@@ -24,6 +26,17 @@ FIGURES = ROOT / "docs" / "figures"
 _PLACE = re.compile(
     r"(?P<begin><!-- study (?P<file>\S+) (?P<name>\S+) -->\n).*?(?P<end><!-- end -->)", re.DOTALL
 )
+
+
+def files(text: str) -> list[Path]:
+    """The files that the page is made from, those that are there."""
+    names = dict.fromkeys(place["file"] for place in _PLACE.finditer(text))
+    return [path for name in names if (path := ROOT / name).exists()]
+
+
+def found_anew(study: Study) -> Study:
+    """The study with the findings that follow from what was measured."""
+    return replace(study, findings=dict(STUDIES[study.name].findings(study.measured)))
 
 
 def filled(text: str) -> str:
@@ -73,6 +86,8 @@ def _stem(place: re.Match[str]) -> str:
 
 def main() -> None:
     text = PAGE.read_text(encoding="utf-8")
+    for path in files(text):
+        path.write_text(write([found_anew(study) for study in read(path)]), encoding="utf-8")
     PAGE.write_text(filled(text), encoding="utf-8")
     FIGURES.mkdir(exist_ok=True)
     for name, svg in drawn(text).items():

@@ -20,6 +20,7 @@ from pytest_gemm.result import Result
 from pytest_gemm.stats import summarize
 from pytest_gemm.studies import block_size, cpu_vs_gpu, ladder
 from pytest_gemm.studies.catalogue import report
+from pytest_gemm.studies.cpu_vs_gpu import transfers_of
 from pytest_gemm.studies.document import FORMAT, LeftOut, Measured, Study, read, write
 
 ROOT = Path(__file__).parent.parent
@@ -307,6 +308,17 @@ def test_the_report_has_rates_transfers_and_what_was_left_out(
     assert rows(text, "1000")[0][heading.index("C \\*")] == "-"
     assert "NVIDIA H200, C and NumPy on a CPU; " in text
     assert "C: g++ 99, -O2." in text
+
+
+def test_transfers_are_the_additions_where_there_are_any(bench: Bench, tmp_path: Path) -> None:
+    [found] = study(tmp_path, "cpu-vs-gpu", "--size", "100")
+    add, naive = (m for m in found.timed if m.side == "device")
+    slow = replace(naive, counters={**naive.counters, "pageable_upload_s": 9.0})
+    larger = replace(slow, N=200)
+    moved = transfers_of([larger, slow, add])
+    assert list(moved) == [100, 200]
+    assert moved[100] == add.counters
+    assert moved[200] == slow.counters
 
 
 def _too_long(expected: float, limit: float) -> tuple[str, Any]:

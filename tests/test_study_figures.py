@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks import study_tables
+from pytest_gemm.studies.document import read
 from pytest_gemm.studies.plot import HEIGHT, LEFT, RIGHT, TOP, WIDTH, Series, plot
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -46,6 +47,15 @@ def test_a_log_axis_has_powers_of_ten_and_a_linear_one_round_steps() -> None:
     assert numbers == ["0", "10", "20", "30", "0", "2", "4", "6", "8"]
 
 
+def test_few_sizes_stand_themselves_at_a_log_axis() -> None:
+    ladder = [(2.0**k, 8.0**k) for k in range(7, 13)]
+    numbers = re.findall(r">(\d+)</text>", plot("", "x", "y", [Series("a", ladder)], log=True))
+    assert numbers[:6] == ["128", "256", "512", "1024", "2048", "4096"]
+    near = [(100.0, 1.0), (110.0, 2.0), (120.0, 3.0)]
+    numbers = re.findall(r">(\d+)</text>", plot("", "x", "y", [Series("a", near)], log=True))
+    assert "110" not in numbers
+
+
 @pytest.mark.parametrize("points", [[(5, 3)], [(5, 3), (5, 3)], [(1, 0), (2, 0)]])
 def test_points_that_are_one_are_drawn_too(points: list[tuple[float, float]]) -> None:
     assert len(places(plot("", "x", "y", [Series("a", points)], log=False), "polyline")) == len(
@@ -66,6 +76,25 @@ def test_names_are_text() -> None:
 def test_a_plot_takes_a_point() -> None:
     with pytest.raises(ValueError, match="at least one point"):
         plot("", "x", "y", [Series("a", [])], log=True)
+
+
+def test_the_findings_of_the_page_follow_from_what_was_measured() -> None:
+    paths = study_tables.files(study_tables.PAGE.read_text(encoding="utf-8"))
+    assert paths
+    for study in (study for path in paths for study in read(path)):
+        anew = study_tables.found_anew(study)
+        assert _numbers(study.findings) == pytest.approx(_numbers(anew.findings), rel=1e-3)
+
+
+def _numbers(value: object, name: str = "") -> dict[str, float]:
+    """Every number in plain values, by where it stands."""
+    if isinstance(value, dict):
+        items: list[tuple[object, object]] = list(value.items())
+    elif isinstance(value, list | tuple):
+        items = list(enumerate(value))
+    else:
+        return {name: value} if isinstance(value, int | float) else {}
+    return {k: v for key, own in items for k, v in _numbers(own, f"{name}.{key}").items()}
 
 
 def test_the_page_is_what_the_stored_studies_say() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_gemm.stats import Estimate, summarize
 from pytest_gemm.studies.crossover import Crossover, crossover
-from pytest_gemm.studies.fits import exponential, leading_ratio, logarithmic, polynomial
+from pytest_gemm.studies.fits import exponential, is_told, leading_ratio, logarithmic, polynomial
 
 SIZES = [10, 14, 20, 28, 40, 56, 80, 112, 160, 224, 320, 448, 640, 896, 1280]
 
@@ -69,6 +69,17 @@ def test_the_ratio_of_leading_coefficients_has_both_errors() -> None:
     assert abs(ratio.value - 100) < 4 * ratio.error
     relative = [f.errors["c2"] / f.coefficients["c2"] for f in (slow, fast)]
     assert ratio.error / ratio.value == pytest.approx(math.hypot(*relative))
+
+
+def test_a_coefficient_that_is_not_told_from_zero_has_no_ratio() -> None:
+    steep = polynomial(SIZES, noisy(powers(1e-11, 3), 0.02, 1), 3)
+    # No cube is in it, and the noise is large.
+    flat = polynomial(SIZES, noisy(powers(1e-9, 1, 1e-6), 0.4, 2), 3)
+    assert not flat.reason
+    assert is_told(steep.coefficients["c3"], steep.errors["c3"])
+    assert not is_told(flat.coefficients["c3"], flat.errors["c3"])
+    assert leading_ratio(steep, steep) is not None
+    assert leading_ratio(steep, flat) is leading_ratio(flat, steep) is None
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -143,6 +154,25 @@ def test_the_interval_holds_the_crossover_as_often_as_it_says() -> None:
         assert found.high is not None
         held += found.low <= 91 <= found.high
     assert 88 <= held <= 100
+
+
+def test_what_moves_the_whole_of_a_case_widens_the_interval() -> None:
+    held, errors = 0, 1e-3
+    for seed in range(100):
+        # Samples agree within a case; its median is off by 20 %.
+        slow = estimates(noisy(powers(1e-9, 3), 0.2, seed), errors, seed)
+        found = crossover(SIZES, slow, estimates(powers(91e-9, 2), errors))
+        assert found.low is not None
+        assert found.high is not None
+        held += found.low <= 91 <= found.high
+    assert 88 <= held <= 100
+
+
+def test_a_bend_is_no_scatter() -> None:
+    # A launch costs the same at every size until the work counts.
+    found = crossover(SIZES, estimates(powers(1e-9, 3), 1e-9), estimates(powers(1e-12, 3, 1e-6), 0))
+    assert found.size == pytest.approx(10, rel=0.01)
+    assert found.scatter < 0.03
 
 
 def test_there_may_be_none_in_range() -> None:

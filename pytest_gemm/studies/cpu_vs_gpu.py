@@ -110,7 +110,8 @@ def is_plain(case: Case) -> bool:
 def findings(measured: Sequence[Measured]) -> dict[str, Any]:
     """``crossovers`` of each device kernel in each way, and ``fits`` of each curve.
 
-    ``ratios`` are those of C's leading coefficient to that of each other curve of the operation.
+    ``ratios`` are those of C's leading coefficient to that of each other curve of the operation,
+    where both are told from 0.
     """
     curves = curves_of(measured)
     fits = {(c.op, c.side, c.kernel, c.way): _fit(c) for c in curves}
@@ -162,6 +163,19 @@ def curves_of(measured: Sequence[Measured]) -> list[Curve]:
     curves = [Curve(*key, by_size) for key, by_size in points.items()]
     ops = list(DEGREES)
     return sorted(curves, key=lambda curve: (ops.index(curve.op), SIDES.index(curve.side)))
+
+
+def transfers_of(measured: Sequence[Measured]) -> dict[int, Mapping[str, float]]:
+    """Counters by n of the device's first kernel that moved two matrices there and one back.
+
+    An addition where there is one: what is moved is the same for a multiplication.
+    """
+    found: dict[int, Mapping[str, float]] = {}
+    ops = list(DEGREES)
+    for m in sorted(measured, key=lambda m: (m.N, ops.index(m.op))):
+        if m.side == "device" and "pageable_upload_s" in m.counters:
+            found.setdefault(m.N, m.counters)
+    return found
 
 
 def _fit(curve: Curve) -> Fit:

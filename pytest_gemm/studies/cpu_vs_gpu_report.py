@@ -7,8 +7,9 @@ from typing import Any
 
 from pytest_gemm.markdown import NOTHING, code, digits, giga, table, with_error
 from pytest_gemm.report.text import seconds
-from pytest_gemm.studies.cpu_vs_gpu import DEGREES, WAYS, Curve, curves_of, operations
+from pytest_gemm.studies.cpu_vs_gpu import DEGREES, WAYS, Curve, curves_of, operations, transfers_of
 from pytest_gemm.studies.document import Study
+from pytest_gemm.studies.fits import is_told
 
 TITLES = {"add": "Addition", "gemm": "Multiplication"}
 
@@ -59,17 +60,16 @@ def _over_sizes(
 ) -> Iterator[str]:
     yield from table(
         ["n", *(heading for heading, _ in columns)],
-        ([str(n), *(cells.get(n, NOTHING) for _, cells in columns)] for n in sizes),
+        (
+            [str(n), *(cells.get(n, NOTHING) for _, cells in columns)]
+            for n in sizes
+            if any(n in cells for _, cells in columns)
+        ),
     )
 
 
 def _transfers(study: Study) -> Iterator[str]:
-    """Of the additions: two matrices to the device, one back."""
-    rows = {
-        m.N: m.counters
-        for m in study.timed
-        if m.side == "device" and "pageable_upload_s" in m.counters
-    }
+    rows = transfers_of(study.timed)
     if not rows:
         return
     parts = [(kind, part) for kind in ("pageable", "pinned") for part in ("upload", "download")]
@@ -89,7 +89,7 @@ def _transfers(study: Study) -> Iterator[str]:
                     for kind, part in parts
                 ),
             ]
-            for n, counters in sorted(rows.items())
+            for n, counters in rows.items()
         ),
     )
     yield (
@@ -104,7 +104,10 @@ def _transfer(taken: float, nbytes: int) -> str:
 
 
 def _crossovers(study: Study) -> Iterator[str]:
-    yield "From which n on the device is faster, with 95 % of what the samples' noise makes of it:"
+    yield (
+        "From which n on the device is faster; in brackets 95 % of what the medians' errors, and "
+        "the scatter from size to size, make of it:"
+    )
     yield ""
     yield from table(
         ["", "against", "the device's time", "n"],
@@ -143,11 +146,11 @@ def _leading(fit: Mapping[str, Any], ratio: Mapping[str, float] | None) -> list[
     if fit["reason"]:
         return [f"no fit: {fit['reason']}", NOTHING, NOTHING]
     name = f"c{DEGREES[fit['op']]}"
-    shown = NOTHING
+    value, error = fit["coefficients"][name], fit["errors"][name]
+    shown = NOTHING if is_told(value, error) else "not told from 0"
     if ratio is not None:
         shown = f"{digits(ratio['value'])} +- {digits(ratio['error'])}"
-    coefficient = with_error(fit["coefficients"][name], fit["errors"][name])
-    return [coefficient, shown, f"{100 * fit['residual']:.2g} %"]
+    return [with_error(value, error), shown, f"{100 * fit['residual']:.2g} %"]
 
 
 def _heading(curve: Curve, study: Study) -> str:

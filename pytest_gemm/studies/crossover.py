@@ -16,6 +16,9 @@ DRAWS = 4000
 INTERVAL = (2.5, 97.5)
 """Percentiles of the draws that bound the interval."""
 
+LEAST_SIZES = 5
+"""Fewer do not show what a ratio scatters by from size to size."""
+
 
 class Uncertain(Protocol):
     """A time in seconds and the standard error of its logarithm, as ``stats.Estimate`` is."""
@@ -35,7 +38,8 @@ class Crossover:
     where it is at every size. For ``found``, ``size`` is where the curves cross, ``low`` and
     ``high`` bound it (95 % of what the noise of the times makes of it; None where it may lie
     outside of what was measured), and it lies ``between`` these two measured sizes. ``first`` and
-    ``last`` are the smallest and largest size of both curves.
+    ``last`` are the smallest and largest size of both curves; ``scatter`` is what the logarithm of
+    their ratio scatters by from size to size.
     """
 
     kind: Kind
@@ -45,6 +49,7 @@ class Crossover:
     low: float | None = None
     high: float | None = None
     between: tuple[float, float] | None = None
+    scatter: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -72,10 +77,11 @@ def crossover(
     """Find the size from which on the device takes less time than the baseline.
 
     The logarithm of their ratio is taken as linear in the logarithm of the size between measured
-    sizes, and the LAST change of sign counts. The interval comes from ``DRAWS`` pairs of curves
-    whose every median is moved by its own standard error, so it holds what
-    the samples of these sessions scatter by, not what another process would do. ``sizes`` ascend.
-    Raises ValueError for curves of different lengths, or none.
+    sizes, and the LAST change of sign counts. The interval comes from ``DRAWS`` curves whose every
+    ratio is moved by its standard error: that of the two medians, or what the ratio scatters by
+    from size to size where that is more. A core that is shared for the whole of one case moves its
+    median and not its samples. ``sizes`` ascend. Raises ValueError for curves of different lengths,
+    or none.
     """
     if not sizes or not len(sizes) == len(baseline) == len(device):
         raise ValueError("a crossover takes two times for each size, and at least one size")
@@ -88,7 +94,9 @@ def crossover(
     found = _last_crossing(np.log(sizes), advantage[None, :])[0]
     if math.isinf(found):
         return Crossover("none" if found > 0 else "always", first, last)
+    scatter = _scatter(np.log(sizes), advantage)
     errors = np.array([_error(b, d) for b, d in zip(baseline, device, strict=True)])
+    errors = np.maximum(errors, scatter)
     noise = np.random.Generator(np.random.PCG64(seed)).normal(size=(DRAWS, len(sizes)))
     draws = np.sort(_last_crossing(np.log(sizes), advantage + errors * noise))
     # Not interpolated: a draw may be infinite.
@@ -102,7 +110,23 @@ def crossover(
         None if math.isinf(low) else math.exp(low),
         None if math.isinf(high) else math.exp(high),
         (sizes[max(above - 1, 0)], sizes[above]),
+        scatter,
     )
+
+
+def _scatter(log_sizes: npt.NDArray[np.float64], advantage: npt.NDArray[np.float64]) -> float:
+    """Standard deviation about the straight line through each size's two neighbours.
+
+    Robust, from the median of the deviations: a bend of the curve is no scatter.
+    """
+    if len(log_sizes) < LEAST_SIZES:
+        return 0.0
+    before, at, after = log_sizes[:-2], log_sizes[1:-1], log_sizes[2:]
+    part = (at - before) / (after - before)
+    deviations = advantage[1:-1] - (1 - part) * advantage[:-2] - part * advantage[2:]
+    # Each holds the errors of three sizes.
+    own = np.abs(deviations) / np.sqrt(1 + part**2 + (1 - part) ** 2)
+    return 1.4826 * float(np.median(own))
 
 
 def _error(baseline: Uncertain, device: Uncertain) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pytest_gemm.studies.block_size import by_kernel, side_of
-from pytest_gemm.studies.cpu_vs_gpu import DEGREES, curves_of
+from pytest_gemm.studies.cpu_vs_gpu import DEGREES, curves_of, transfers_of
 from pytest_gemm.studies.cpu_vs_gpu_report import TITLES, named
 from pytest_gemm.studies.document import Measured, Study
 from pytest_gemm.studies.plot import Series, plot
@@ -61,8 +61,8 @@ def _cpu_vs_gpu(study: Study) -> Iterator[tuple[str, str]]:
 
 
 def _transfers(study: Study, counter: str) -> list[tuple[float, float]]:
-    points = {m.N: MS * m.counters[counter] for m in study.timed if counter in m.counters}
-    return sorted(points.items())
+    rows = transfers_of(study.timed)
+    return [(n, MS * counters[counter]) for n, counters in rows.items()]
 
 
 def _block_size(study: Study) -> Iterator[tuple[str, str]]:

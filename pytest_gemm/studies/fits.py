@@ -19,6 +19,10 @@ LEAST_SPAN = 0.03
 """Nor is one that changes by less than this part of the points' mean, however well it fits."""
 
 
+LEAST_ERRORS = 2
+"""As many standard errors from 0 does a coefficient lie that is told from it."""
+
+
 @dataclass(frozen=True)
 class Fit:
     """A model's coefficients and their standard errors, by name, in the units of the points.
@@ -92,17 +96,23 @@ class Ratio:
 
 
 def leading_ratio(first: Fit, second: Fit) -> Ratio | None:
-    """The first fit's coefficient of the highest power over the second's; None without both.
+    """The first fit's coefficient of the highest power over the second's.
 
-    The relative errors are taken as independent: they add up in squares.
+    The relative errors are taken as independent: they add up in squares. None without two such
+    coefficients that are told from 0.
     """
     if first.reason or second.reason:
         return None
     (a, da), (b, db) = _leading(first), _leading(second)
-    if b == 0 or a == 0:
+    if not (is_told(a, da) and is_told(b, db)):
         return None
     value = a / b
     return Ratio(value, abs(value) * math.hypot(da / a, db / b))
+
+
+def is_told(value: float, error: float) -> bool:
+    """Whether a coefficient is told from 0 by its standard error."""
+    return abs(value) > LEAST_ERRORS * error
 
 
 def _leading(fit: Fit) -> tuple[float, float]:

@@ -153,11 +153,11 @@ def _start(study: Study) -> Iterator[str]:
     ratio = start["first_launch_s"] / start["next_launch_s"]
     shown = {name.removesuffix("_s"): seconds(value) for name, value in start.items()}
     yield (
-        f"The start, apart: {shown['ready']} until a process was ready; its first launch took "
-        f"{shown['first_launch']}, the same launch later {shown['next_launch']} ({ratio:.3g} times "
-        f"less). The first case as a whole, compilation and checks included, took "
-        f"{shown['first_case']}, the same again {shown['next_case']}. None of this is in the times "
-        "above, which were taken after a warm-up."
+        f"The start, apart: {shown['ready']} until a process was ready; its first launch, with the "
+        f"loading of the module, took {shown['first_launch']}, the same again later "
+        f"{shown['next_launch']} ({ratio:.3g} times less). The first case as a whole, compilation "
+        f"and checks included, took {shown['first_case']}, the same again {shown['next_case']}. "
+        "None of this is in the times above, which were taken after a warm-up."
     )
     yield ""
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from xml.sax.saxutils import escape
 
 WIDTH, HEIGHT = 720, 440
@@ -13,6 +14,10 @@ WIDTH, HEIGHT = 720, 440
 LEFT, RIGHT, TOP, BOTTOM = 78, 18, 40, 52
 
 LINE = 18
+
+FEW = range(3, 9)
+APART = 1.5
+"""So many measured sizes, each at least so many times the one before, stand at their axis."""
 
 # Okabe and Ito: told apart by people who see few colours, and by their markers.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
@@ -36,6 +41,7 @@ class _Axis:
     start: float
     end: float
     log: bool
+    measured: tuple[float, ...] = ()
 
     def __call__(self, value: float) -> float:
         low, high, at = self.low, self.high, value
@@ -44,6 +50,8 @@ class _Axis:
         return self.start + (at - low) / ((high - low) or 1.0) * (self.end - self.start)
 
     def ticks(self) -> list[float]:
+        if self.measured:
+            return list(self.measured)
         return _log_ticks(self.low, self.high) if self.log else _ticks(self.low, self.high)
 
 
@@ -55,7 +63,8 @@ def plot(title: str, x: str, y: str, series: Sequence[Series], *, log: bool) -> 
     points = [point for one in series for point in one.points]
     if not points:
         raise ValueError("a plot takes at least one point")
-    across = _axis([p[0] for p in points], LEFT, WIDTH - RIGHT, log=log)
+    xs = [p[0] for p in points]
+    across = replace(_axis(xs, LEFT, WIDTH - RIGHT, log=log), measured=_few(xs) if log else ())
     up = _axis([p[1] for p in points], HEIGHT - BOTTOM, TOP, log=log)
     lines = [
         *_frame(title, x, y, across, up, HEIGHT + LINE * len(series) + 8),
@@ -72,6 +81,13 @@ def _axis(values: Sequence[float], start: float, end: float, *, log: bool) -> _A
         return _Axis(low / room, high * room, start, end, log)
     low = min(low, 0.0)
     return _Axis(low, (high + 0.05 * (high - low)) if high > low else low + 1, start, end, log)
+
+
+def _few(values: Sequence[float]) -> tuple[float, ...]:
+    """The values, each once, if all of them can stand at a logarithmic axis."""
+    found = sorted(set(values))
+    apart = all(b >= APART * a for a, b in pairwise(found))
+    return tuple(found) if len(found) in FEW and apart else ()
 
 
 def _frame(title: str, x: str, y: str, across: _Axis, up: _Axis, height: int) -> Iterator[str]:
