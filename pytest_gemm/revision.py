@@ -9,9 +9,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from pytest_gemm.errors import ConfigError
+from pytest_gemm.scratch import scratch
 
 _OF_A_HOOK = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
 """Set for what a hook of git runs, and true of another folder or index than is meant here."""
@@ -71,8 +71,7 @@ class Export:
     @cached_property
     def folder(self) -> Path:
         """Where the top of the repository is. Raises ConfigError."""
-        made = TemporaryDirectory(prefix="pytest-gemm-", ignore_cleanup_errors=True)
-        parent = Path(self._temporary.enter_context(made)).resolve()
+        parent = self._temporary.enter_context(scratch()).resolve()
         folder = parent / "tree"
         folder.mkdir()
         index = {"GIT_INDEX_FILE": str(parent / "index")}

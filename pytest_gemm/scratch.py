@@ -44,10 +44,9 @@ def scratch_for_child() -> Iterator[Path]:
 def scratch() -> Iterator[Path]:
     """A folder for as long as it is needed, in that of this process if it was given one."""
     parent = os.environ.get(VARIABLE)
-    if parent is None:
-        sweep(Path(tempfile.gettempdir()), PREFIX)
-    with tempfile.TemporaryDirectory(prefix=PREFIX, dir=parent) as name:
-        yield Path(name)
+    own = tempfile.TemporaryDirectory(prefix=PREFIX, dir=parent) if parent else scratch_for_child()
+    with own as folder:
+        yield Path(folder)
 
 
 def sweep(parent: Path, prefix: str) -> None:

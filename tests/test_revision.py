@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from pytest_gemm.errors import ConfigError
 from pytest_gemm.revision import Export, find_revision
+from pytest_gemm.scratch import VARIABLE
 from tests.git_repository import commit, git
 
 
@@ -88,6 +93,31 @@ def test_an_export_that_fails_is_removed_too(
         _ = export.folder
     export.close()
     assert list(temporary.iterdir()) == []
+
+
+def test_a_later_run_removes_the_export_of_a_killed_one(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    monkeypatch.delenv(VARIABLE, raising=False)
+    revision = find_revision(repository, "v1")
+    code = (
+        "import os, signal, sys; from pathlib import Path\n"
+        "from pytest_gemm.revision import Export, find_revision\n"
+        "export = Export(find_revision(Path(sys.argv[1]), 'v1')); export.folder\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    command = [sys.executable, "-c", code, str(repository)]
+    subprocess.run(command, env=os.environ | {"TMPDIR": str(temporary)}, check=False)
+    (left,) = temporary.iterdir()
+    os.utime(left, (0, 0))
+    with closing(Export(revision)) as export:
+        os.utime(export.folder.parent, (0, 0))
+        with closing(Export(revision)) as other:
+            theirs = {export.folder.parent, other.folder.parent}
+            assert {*temporary.iterdir()} == theirs
 
 
 def test_a_file_outside_of_the_repository_was_nowhere(repository: Path, tmp_path: Path) -> None:

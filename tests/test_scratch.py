@@ -40,6 +40,9 @@ def test_a_childs_folder_goes_with_all_that_is_in_it(
 def test_without_a_parent_it_lies_in_the_systems(temporary: Path) -> None:
     with scratch() as folder:
         assert folder.parent == temporary
+        make_old(folder)
+        sweep(temporary, PREFIX)
+        assert folder.exists()
     assert list(temporary.iterdir()) == []
 
 
