@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ ROOT = Path(__file__).parent.parent
 sys.path.append(str(ROOT / "benchmarks" / "gpu"))
 
 import ladder  # noqa: E402
+
+from benchmarks import ladder_tables  # noqa: E402
 
 FOLDER = ROOT / "kernels" / "ladder"
 REGISTRY = load_registry([FOLDER], ROOT)
@@ -140,9 +143,9 @@ def test_the_bound_is_that_of_the_notes() -> None:
     facts = {"registers": 64, "blocks_per_sm": 2, "loop.FFMA": 512, "loop.instructions": 640}
     found = {"facts": facts, "reads": {"cycles": 1.25, "reuse": 0.5}, "loads": 2 / 64}
     # 66.9 TFLOP/s / (1.25 cycles + a quarter of an instruction for each multiply-add)
-    assert ladder.static_cells(found) == ["64", "2", "80.0%", "1.25", "44.6", "2K/64"]
+    assert ladder_tables.static_cells(found) == ["64", "2", "80.0%", "1.25", "44.6", "2K/64"]
     addition = {"facts": {"registers": 32}, "reads": {}, "loads": 2}
-    assert ladder.static_cells(addition) == ["32", "", "", "", "", "2"]
+    assert ladder_tables.static_cells(addition) == ["32", "", "", "", "", "2"]
 
 
 def test_words_loaded_are_counted() -> None:
@@ -194,8 +197,8 @@ def test_a_rehearsal_without_a_gpu(
     assert set(found["duels"]["40"]["samples"]) == {"cuBLAS", "tiled", "serpentine"}
     printed = capsys.readouterr().out
     assert printed.startswith("3 of 3 kernels are exact")
-    assert "| cuBLAS |" in printed
-    assert "duel 40: cuBLAS" in printed
+    assert "| `cuBLAS` |" in printed
+    assert "| `cuBLAS` | 40 | 2 |" in printed
     monkeypatch.setattr(sys, "argv", ["ladder.py", str(tmp_path), "--table"])
     assert ladder.main() == 0
     assert capsys.readouterr().out.strip() in printed
@@ -215,3 +218,56 @@ def test_a_wrong_rung_is_not_timed(
     assert set(found["failures"]) == {wrong.id}
     assert found["times"] == {}
     assert f"FAIL {wrong.id}: " in capsys.readouterr().out
+
+
+# What was measured
+
+
+RUN = ROOT / "benchmarks" / "gpu" / "results" / "2026-11-30-81e0282" / "ladder"
+"""The first run of all rungs."""
+
+
+def test_the_page_is_what_was_measured() -> None:
+    text = ladder_tables.PAGE.read_text(encoding="utf-8")
+    assert text.count("<!-- ladder ") == text.count("<!-- end -->") > 0
+    assert ladder_tables.filled(text) == text, "run: python benchmarks/ladder_tables.py"
+    gone = ladder_tables.filled("<!-- ladder no/where -->\nold\n<!-- end -->\n")
+    assert "Not measured yet: `no/where` is not there." in gone
+    assert "old" not in gone
+
+
+def test_every_rung_that_was_timed_was_exact() -> None:
+    found = ladder_tables.read(RUN / "times.json")
+    assert found["failures"] == {}
+    timed = set(found["times"]["gemm 4096"]["samples"])
+    assert {kernel.name for kernel in RUNGS} <= timed
+
+
+def test_those_that_lose_are_labelled_and_no_others() -> None:
+    samples = ladder_tables.read(RUN / "times.json")["times"]["gemm 4096"]["samples"]
+    times = {name: ladder_tables.median(values) for name, values in samples.items()}
+    lost = {
+        kernel.name
+        for kernel in RUNGS
+        if kernel.derived_from and times[kernel.name] > 1.02 * times[kernel.derived_from]
+    }
+    assert lost == {kernel.name for kernel in RUNGS if kernel.change.startswith("LOSES: ")}
+
+
+def test_the_outcomes_of_the_notes_are_the_measured_ones() -> None:
+    samples = ladder_tables.read(RUN / "times.json")["times"]["gemm 4096"]["samples"]
+    flops = Problem.parse("4096").flops
+    notes = (FOLDER / "NOTES.md").read_text(encoding="utf-8").partition("## Looking back")[0]
+    rows = [line.strip("| ").split(" | ") for line in notes.splitlines() if line.startswith("| ")]
+    outcomes = {cells[0]: cells[-1] for cells in rows}
+    for kernel in RUNGS:
+        rate = flops / ladder_tables.median(samples[kernel.name]) / 1e12
+        assert re.match(rf"{rate:.1f}\b", outcomes[kernel.name]), kernel.name
+
+
+def test_an_interval_is_of_whole_rounds() -> None:
+    # The clock halves from the third round on: the ratio of each round is the same.
+    library, own = [1.0, 1.0, 2.0, 2.0, 2.0], [2.0, 2.0, 4.0, 4.0, 4.0]
+    assert ladder_tables.interval(library, own) == (0.5, 0.5)
+    low, high = ladder_tables.interval([1.0, 1.1, 1.2, 1.3], [1.0, 1.0, 1.0, 1.0])
+    assert 1.0 <= low < 1.15 < high <= 1.3

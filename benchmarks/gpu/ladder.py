@@ -32,6 +32,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.ladder_tables import COPY, LIBRARY, read, static_cells, tables  # noqa: E402
 from pytest_gemm.backends import open_backend  # noqa: E402
 from pytest_gemm.backends.base import CudaProgram, LaunchConfig, PythonProgram  # noqa: E402
 from pytest_gemm.backends.cuda.compiler import Image  # noqa: E402
@@ -49,8 +50,6 @@ from pytest_gemm.problem import Problem  # noqa: E402
 from pytest_gemm.registry import load_registry  # noqa: E402
 
 ARCHITECTURE = "sm_90"
-PEAK = 132 * 128 * 2 * 1.98e9
-"""FLOP/s in float32 of an H200: multiprocessors, lanes, two operations, cycles per second."""
 
 PROBLEMS = ("4096", "8192", "2048", "1024", "8192x256x4096", "256x8192x4096", "4095x4097x4099")
 """The ones that count first. At the end tall and skinny, wide, and residues everywhere."""
@@ -62,7 +61,6 @@ LARGE_CHECKS = ("768x640x544", "513x770x259", "1024x256x1")
 COUNTED = Problem("gemm", 256, 256, 64)
 """Where loads are counted: whole blocks of every rung."""
 
-LIBRARY = "cuBLAS"
 LEAST = 5e-3
 """Seconds of one sample: as many launches as that takes."""
 
@@ -105,7 +103,7 @@ def main() -> int:
     if options.compile:
         return compile_all(options)
     if options.table:
-        print(table(options.folder))
+        print("\n".join(tables(options.folder)))
         return 0
     return Bench(options).run()
 
@@ -265,8 +263,9 @@ class Bench:
         self.backend: Any = open_backend("cuda", lambda line: print(line, file=sys.stderr))
         self.started = time.monotonic()
         device = self.backend.device
+        environment = {key: value for key, value in device.environment.items() if key != "uuid"}
         self.found: dict[str, Any] = {
-            "device": {"description": device.description, **device.environment},
+            "device": {"description": device.description, **environment},
             "compiled": {},
             "failures": {},
             "times": {},
@@ -289,7 +288,7 @@ class Bench:
                     self._save()
         self._duel(gemm)
         self._save()
-        print(table(self.folder))
+        print("\n".join(tables(self.folder)))
         return bool(self.found["failures"])
 
     def _save(self) -> None:
@@ -332,7 +331,7 @@ class Bench:
 
     def _library(self, op: str) -> Launcher:
         program: PythonProgram = cublas_program() if op == "gemm" else copy_program()
-        name = LIBRARY if op == "gemm" else "copy"
+        name = LIBRARY if op == "gemm" else COPY
         kernel = Kernel(name, op=op, args=program.parameters, callable=name)
         return Launcher(kernel, self.backend, self.backend.compile(program), 20.0)
 
@@ -388,7 +387,7 @@ class Bench:
             self.found["duels"][size] = {"samples": found, "after": after}
 
 
-# --- the table ------------------------------------------------------------------------------------
+# --- what is written ------------------------------------------------------------------------------
 
 
 def row(name: str, found: dict[str, Any]) -> str:
@@ -400,79 +399,12 @@ def row(name: str, found: dict[str, Any]) -> str:
     return " | ".join([*cells, f"spills {spills}" if spills else ""])
 
 
-def static_cells(found: dict[str, Any]) -> list[str]:
-    """Registers, blocks on a multiprocessor, FFMA share, cycles by the model, bound, loads."""
-    facts, reads, per_element = found["facts"], found["reads"], found["loads"]
-    cells = [str(facts["registers"]), str(facts.get("blocks_per_sm", ""))]
-    if not reads:
-        return [*cells, "", "", "", f"{per_element:g}"]
-    count, instructions = facts["loop.FFMA"], facts["loop.instructions"]
-    return [
-        *cells,
-        f"{count / instructions:.1%}",
-        f"{reads['cycles']:.2f}",
-        f"{PEAK / (reads['cycles'] + instructions / count - 1) / 1e12:.1f}",
-        "2K" if per_element == 2 else f"2K/{2 / per_element:.3g}",
-    ]
-
-
-def table(folder: Path) -> str:
-    """Markdown: one row for each rung, then the variants, the fastest first; then the duels."""
-    facts, found = read(folder / "facts.json"), read(folder / "times.json")
-    return "\n".join(_lines(facts, found))
-
-
-def _lines(facts: dict[str, Any], found: dict[str, Any]) -> Iterator[str]:
-    times = {
-        problem: {name: median(values) for name, values in timed["samples"].items()}
-        for problem, timed in found.get("times", {}).items()
-    }
-    problems = [f"gemm {size}" for size in PROBLEMS if f"gemm {size}" in times]
-    shown = [problem.removeprefix("gemm ") for problem in problems]
-    head = ["kernel", "registers", "blocks/SM", "FFMA", "cycles/FFMA", "bound", "loads"]
-    head += [text for size in shown for text in (f"{size}: us", "TFLOP/s", "% cuBLAS", "% peak")]
-    yield f"| {' | '.join(head)} |"
-    yield "|" + " --- |" * len(head)
-    known = [kernel.id for kernel in rungs() if kernel.op == "gemm"]
-    first = times.get(f"gemm {PROBLEMS[0]}", {})
-    others = sorted(set(first) - set(known) - {LIBRARY}, key=lambda name: first[name])
-    for name in (*known, *others, LIBRARY):
-        static = static_cells(facts[name]) if "facts" in facts.get(name, {}) else [""] * 6
-        cells = [name, *static]
-        for problem in problems:
-            seconds = times[problem].get(name)
-            cells += _rates(problem, seconds, times[problem][LIBRARY]) if seconds else [""] * 4
-        yield f"| {' | '.join(cells)} |"
-    for size in ADDED:
-        for name, seconds in times.get(f"add {size}", {}).items():
-            matrices = 2 if name == "copy" else 3
-            rate = matrices * 4 * int(size) ** 2 / seconds / 1e12
-            yield f"\nadd {size}: {name} {seconds * 1e6:.1f} us, {rate:.2f} TB/s"
-    for size, duel in found.get("duels", {}).items():
-        medians = {name: median(values) for name, values in duel["samples"].items() if values}
-        for name, seconds in medians.items():
-            ratio = medians[LIBRARY] / seconds
-            yield f"\nduel {size}: {name} {seconds * 1e6:.1f} us, {ratio:.4f} of cuBLAS' rate"
-    for name, failure in found.get("failures", {}).items():
-        yield f"\nFAILED {name}: {failure.partition(chr(10))[0]}"
-
-
-def _rates(problem: str, seconds: float, library: float) -> list[str]:
-    rate = Problem.parse(problem.removeprefix("gemm ")).flops / seconds
-    return [
-        f"{seconds * 1e6:.1f}",
-        f"{rate / 1e12:.2f}",
-        f"{library / seconds:.1%}",
-        f"{rate / PEAK:.1%}",
-    ]
-
-
-def read(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-
-
 def write(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+    """JSON with one line for each list of numbers."""
+    text = json.dumps(value, indent=1)
+    numbers = re.compile(r"\[\s+([-+.\de,\s]+?)\s+\]")
+    joined = numbers.sub(lambda found: f"[{' '.join(found[1].split())}]", text)
+    path.write_text(joined + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

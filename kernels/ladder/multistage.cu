@@ -58,7 +58,7 @@
 // shared_mem   = "4 * STAGES * (BM * (BK + PAD) + BK * BN)"
 // params       = { BM=128, BN=128, BK=32, WM=64, WN=64, TM=16, TN=8, STAGES=3, PAD=0, GROUP=1 }
 // derived_from = "thread_tile_16x8"
-// change       = "LOSES: no padding of the rows of A"
+// change       = "no padding of the rows of A"
 // ///
 
 // /// gemm

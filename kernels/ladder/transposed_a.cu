@@ -7,7 +7,7 @@
 // block        = [16, 16]
 // grid         = ["cdiv(N, 128)", "cdiv(M, 128)"]
 // derived_from = "float4_loads"
-// change       = "A transposed in shared memory, read as float4"
+// change       = "LOSES: A transposed in shared memory, read as float4"
 // ///
 
 #include "edges.cuh"
