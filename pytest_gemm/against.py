@@ -222,7 +222,7 @@ class OldKernels:
         copy, project = self._export.folder, self._export.revision.top
         where = FunctionName(module, str(path), "", "", str(copy), str(project))
         with imports_from(copy, project):
-            for value in vars(where.module_found()).values():
+            for value in list(vars(where.module_found()).values()):
                 spec = declared(value)
                 if not (isinstance(spec, KernelSpec) and spec.name == name):
                     continue

@@ -16,6 +16,9 @@ from pytest_gemm.errors import BackendError
 
 Modules = dict[str, ModuleType]
 
+_names_in = vars(ModuleType)["__dict__"].__get__
+"""What a module holds; a lazy one, which whoever asks it for anything loads, is not asked."""
+
 _KEPT: dict[Path, Modules] = {}
 """The modules of each copy, while the project's own have their names."""
 
@@ -63,7 +66,7 @@ def late_import(function: FunctionType, copy: Path) -> str:
                 return f"{file}:{node.lineno}"
         called = (function.__globals__.get(name) for name in code.co_names)
         for other in called:
-            if isinstance(other, FunctionType) and other not in seen:
+            if type(other) is FunctionType and other not in seen:
                 seen.add(other)
                 if Path(other.__code__.co_filename).is_relative_to(copy):
                     todo.append(other)
@@ -108,8 +111,8 @@ def _modules_in(folder: Path, but: Path | None = None) -> Modules:
     """The modules of a folder; a copy may lie inside of the project."""
     return {
         name: module
-        for name, module in sys.modules.items()
-        if name != "__main__" and name.partition(".")[0] != "pytest_gemm"
+        for name, module in list(sys.modules.items())
+        if name.partition(".")[0] not in ("__main__", "__mp_main__", "pytest_gemm")
         if (place := _place(module)) and _is_in(place, folder)
         if not (but and place.is_relative_to(but))
     }
@@ -133,9 +136,13 @@ def _resolved(path: str) -> Path:
 
 def _place(module: object) -> Path | None:
     """A module's file, or the folder of one that has none."""
-    known = getattr(module, "__dict__", {})
-    places = [known.get("__file__"), *list(known.get("__path__") or ())[:1]]
-    return next((_resolved(place) for place in places if isinstance(place, str)), None)
+    if not issubclass(type(module), ModuleType):
+        return None
+    known = _names_in(module)
+    for place in (known.get("__file__"), *list(known.get("__path__") or ())[:1]):
+        if isinstance(place, str) and place.startswith("/"):  # or it was made up
+            return _resolved(place)
+    return None
 
 
 def _forget(modules: Modules) -> None:

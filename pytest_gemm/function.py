@@ -53,9 +53,9 @@ class FunctionName:
             return self._found(self.module_found())
 
     def _found(self, module: ModuleType) -> Function:
-        for value in vars(module).values():
-            known = isinstance(value, FunctionType) and value.__qualname__ == self.qualname
-            if known and declared(value) is not None:
+        for value in list(vars(module).values()):
+            known = declared(value) is not None and isinstance(value, FunctionType)
+            if known and value.__qualname__ == self.qualname:
                 if _source(value) != self.source:
                     raise BackendError(
                         f"{self.file}: {self.qualname} is another function in the file that a "

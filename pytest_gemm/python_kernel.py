@@ -85,7 +85,8 @@ def kernel(function: Any = None, /, **keys: Any) -> Any:
 def declared(value: object) -> KernelSpec | SpecError | None:
     """The declaration that ``kernel`` attached to something, or the mistake in it."""
     try:
-        attached = vars(value).get(ATTRIBUTE)
+        # Not by vars(): that loads a lazy module, and what it imports.
+        attached = object.__getattribute__(value, "__dict__").get(ATTRIBUTE)
     except Exception:  # no __dict__, or one that is computed: a module may hold anything
         return None
     return attached if isinstance(attached, KernelSpec | SpecError) else None
