@@ -193,15 +193,20 @@ def test_what_is_derived() -> None:
         **{"dram_read": 3e6, "dram_written": 1e6, "multiply_adds": 32 * 16000.0},
         **{"instructions": 64000.0, "shared_waves": 50000.0},
         **{"load_conflicts": 4000.0, "store_conflicts": 1000.0},
+        **{"l1_found": 900.0, "l1_missed": 100.0, "l2_found": 30.0, "l2_missed": 30.0},
+        **{"shared": 80.0, "time": 1e-3, "clock": 1e6, "units": 100.0},
     }
     found = derived(CUBE, counters, TRAFFIC_OF_TILED)
     assert found == {
         "loads": 32 * 1000 / 1024**2,
         "sectors_per_load": 4.0,
+        "l1_hits": 0.9,
+        "l2_hits": 0.5,
         "dram_bytes": 4e6,
         "intensity": 2 * 1024**3 / 4e6,
         "instructions_per_multiply_add": 4.0,
         "loads_per_multiply_add": 2.0,
+        "bank_cycles_per_multiply_add": 5.0,
         "conflicts": 0.1,
     }
 
@@ -210,6 +215,15 @@ def test_what_is_missing_derives_nothing() -> None:
     assert set(derived(CUBE, {}, {}).values()) == {None}
     assert derived(CUBE, {"dram_read": 1.0}, {})["dram_bytes"] is None
     assert derived(CUBE, {"instructions": 1.0, "multiply_adds": 0.0}, {})["intensity"] is None
+
+
+@pytest.mark.parametrize("found", [0.0, 1.0, 1e12])
+def test_a_cache_has_no_more_than_what_it_was_asked_for(found: float) -> None:
+    hits = derived(CUBE, {"l2_found": found, "l2_missed": 3.0}, {})["l2_hits"]
+    assert 0 <= hits <= 1
+    assert hits == pytest.approx(found / (found + 3))
+    assert derived(CUBE, {"l2_found": 0.0, "l2_missed": 0.0}, {})["l2_hits"] is None
+    assert not any("hit_rate" in metric.ncu for metric in COUNTERS.values())
 
 
 def test_stalls_are_parts_of_a_warps_time_without_its_own_issue() -> None:
@@ -307,7 +321,7 @@ def profile() -> Profile:
     counters = {
         **LATENT,
         **{"time": 4e-4, "global_loads": 4194304.0, "dram_read": 8e6, "dram_written": 4e6},
-        **{"l1_bytes": 5e8, "l1_hits": 12.0, "instructions": 4.0 * 2**25},
+        **{"l1_bytes": 5e8, "l1_found": 3.0, "l1_missed": 22.0, "instructions": 4.0 * 2**25},
         **{"multiply_adds": float(2**30), "shared_loads": 2.0**26},
     }
     counted = replace(
@@ -420,9 +434,35 @@ def test_the_sanitizer_and_the_cpu_agree_or_do_not(
 
 def test_the_page_is_what_is_stored() -> None:
     text = profile_tables.PAGE.read_text(encoding="utf-8")
-    assert text.count("<!-- end -->") == 4
+    assert text.count("<!-- end -->") == 5
     assert profile_tables.filled(text) == text, "run: python benchmarks/profile_tables.py"
     assert all(metric.ncu in text for metric in COUNTERS.values())
+
+
+STORED = read_profile(ROOT / "benchmarks/results/profile-h200.json")
+
+
+@pytest.mark.parametrize("case", STORED.cases, ids=lambda case: case.title)
+def test_the_stored_counts_of_an_h200_are_those_of_the_model(case: Profiled) -> None:
+    formula = {"naive": 1, "tiled": 16, "tiled32": 32, "register_blocked": 32}[case.kernel]
+    loads = 2 * case.problem.K / formula
+    assert measured_loads(case.problem, case.counters, case.traffic) == loads
+    assert predicted_loads(case.problem, case.traffic) == loads
+
+
+def test_the_answer_says_what_the_stored_counters_do() -> None:
+    cases = {case.kernel: case for case in STORED.cases if case.problem.M == 4096}
+    assert all(STORED.limit(case).kind == "shared" for case in cases.values())
+    cycles = {k: case.derived["bank_cycles_per_multiply_add"] for k, case in cases.items()}
+    naive, tiled = cases["naive"], cases["tiled"]
+    assert naive.seconds is not None
+    for kernel, case in cases.items():
+        # Banks that are as busy in all of them: time follows cycles.
+        assert case.seconds is not None
+        assert case.seconds / naive.seconds == pytest.approx(cycles[kernel] / cycles["naive"], 0.2)
+        assert case.counters["issue"] < 60
+    assert tiled.derived["dram_bytes"] > naive.derived["dram_bytes"]
+    assert naive.counters["l2_bytes"] < 0.2 * naive.counters["l1_bytes"]
 
 
 def test_a_stored_profile_fills_its_place(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any, NamedTuple
 
 from pytest_gemm.problem import Problem
@@ -68,9 +69,12 @@ def derived(problem: Problem, counters: Counters, traffic: Traffic) -> dict[str,
     """Numbers by name, None where a counter for them is missing.
 
     ``loads`` see ``measured_loads``; ``sectors_per_load`` of a warp's request (4 where 32 words
-    lie side by side); ``dram_bytes``; ``intensity`` in operations per byte of DRAM traffic;
+    lie side by side); ``l1_hits``, ``l2_hits``: the part of the sectors asked for that a cache
+    had; ``dram_bytes``; ``intensity`` in operations per byte of DRAM traffic;
     ``instructions_per_multiply_add`` of warps; ``loads_per_multiply_add``, from global and shared
-    memory; ``conflicts``: the part of shared memory's cycles that bank conflicts take.
+    memory; ``bank_cycles_per_multiply_add``: cycles in which the data banks of a multiprocessor's
+    L1 and shared memory are busy; ``conflicts``: the part of shared memory's cycles that bank
+    conflicts take.
     """
     have = counters.get
     dram = _sum(have("dram_read"), have("dram_written"))
@@ -79,14 +83,30 @@ def derived(problem: Problem, counters: Counters, traffic: Traffic) -> dict[str,
     return {
         "loads": measured_loads(problem, counters, traffic),
         "sectors_per_load": _ratio(have("global_load_sectors"), have("global_loads")),
+        # Not ncu's own rates: they divide by what another replay counted, and go beyond 100 %.
+        **{f"{cache}_hits": _hits(counters, cache) for cache in ("l1", "l2")},
         "dram_bytes": dram,
         "intensity": _ratio(problem.flops, dram),
         "instructions_per_multiply_add": _ratio(have("instructions"), products),
         "loads_per_multiply_add": _ratio(loads, products),
+        "bank_cycles_per_multiply_add": _ratio(_bank_cycles(counters), products),
         "conflicts": _ratio(
             _sum(have("load_conflicts"), have("store_conflicts")), have("shared_waves")
         ),
     }
+
+
+def _hits(counters: Counters, cache: str) -> float | None:
+    found, missed = (counters.get(f"{cache}_{what}") for what in ("found", "missed"))
+    return _ratio(found, _sum(found, missed))
+
+
+def _bank_cycles(counters: Counters) -> float | None:
+    """Of all multiprocessors, from the part of the launch in which their banks are busy."""
+    needed = ("shared", "time", "clock", "units")
+    if not all(name in counters for name in needed):
+        return None
+    return prod(counters[name] for name in needed) / 100
 
 
 def _itemsize(problem: Problem) -> int:

@@ -74,6 +74,9 @@ def _work(cases: Sequence[Profiled]) -> Iterator[str]:
             "under ncu": lambda case: _shown(case, "time", seconds),
             "instructions": lambda case: _number(case.derived["instructions_per_multiply_add"]),
             "loads": lambda case: _number(case.derived["loads_per_multiply_add"]),
+            "cycles of the data banks": lambda case: _number(
+                case.derived["bank_cycles_per_multiply_add"]
+            ),
             "of the inner loop": _inner,
             "registers": lambda case: str(case.build.get("registers", NOTHING)),
             "occupancy": _occupancy,
@@ -184,8 +187,9 @@ def _occupancy(case: Profiled) -> str:
 
 
 def _bytes_of(case: Profiled, cache: str) -> str:
-    hits = _shown(case, f"{cache}_hits", lambda value: f", {value:.0f} %")
-    return _bytes(case.counters.get(f"{cache}_bytes")) + hits.replace(NOTHING, "")
+    """``541 MB, 2 %``: what was asked of a cache, and what it had of that where it is known."""
+    asked, hits = _bytes(case.counters.get(f"{cache}_bytes")), case.derived[f"{cache}_hits"]
+    return asked if hits is None else f"{asked}, {100 * hits:.0f} %"
 
 
 def _bytes(value: float | None) -> str:
