@@ -34,7 +34,8 @@ def test_rates() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0.0012, "+0.12 %"), (-0.05, "-5.0 %"), (1.5, "+150 %"), (0, "+0.00 %")]
+    ("value", "text"),
+    [(0.0012, "+0.12 %"), (-0.05, "-5.0 %"), (1.5, "+150 %"), (0, "+0.00 %"), (-4e-5, "+0.00 %")],
 )
 def test_percent(value: float, text: str) -> None:
     assert percent(value) == text

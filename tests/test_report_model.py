@@ -14,6 +14,7 @@ from pytest_gemm.errors import ConfigError
 from pytest_gemm.judging import session_of
 from pytest_gemm.limits import LimitCheck
 from pytest_gemm.report.document import SESSIONS, Past, history, parsed, read
+from pytest_gemm.report.markdown import markdown
 from pytest_gemm.report.model import SAMPLES, STATES, report_of, state_of
 from pytest_gemm.verdict import Verdict
 from tests.reported import HOSTILE, document, past, record, same, slower
@@ -116,6 +117,17 @@ def test_the_worst_come_first() -> None:
     assert [line.kernel for line in report.notable] == ["faster"]
     assert report.counts == {"error": 1, "slower": 2, "faster": 1, "same": 1}
     assert report.summary == "3 failed (1 error, 2 slower); 2 passed (1 faster, 1 same)"
+
+
+def test_what_is_swept_is_in_the_order_of_its_values() -> None:
+    sweep = [
+        same("swept", params=(("SIDE", side),), swept=("SIDE",)) for side in (16, 1, 32, 2, 10)
+    ]
+    report = report_of(document(*sweep, same("tiled"), same("add")))
+    sides = [f"swept[SIDE:{side}]" for side in (1, 2, 10, 16, 32)]
+    assert [line.kernel for line in report.lines] == ["add", *sides, "tiled"]
+    rows = [row for row in markdown(report).splitlines() if row.startswith("| `swept")]
+    assert [row.split("`")[1] for row in rows] == sides
 
 
 def test_states() -> None:

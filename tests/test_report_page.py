@@ -165,6 +165,11 @@ def test_the_roofline_is_below_what_was_measured() -> None:
     assert max(point["rate"] for point in ceiling) == pytest.approx(2e4)
     row = next(r for r in figure.rows if (r["kernel"], r["size"]) == ("naive", 1024))
     assert row["intensity"] == pytest.approx(2 * 1024**3 / (3 * 4 * 1024**2))
+    # An addition's 2e12 B/s, at one operation for 12 bytes: the slope of the memory is in sight.
+    row = next(r for r in figure.rows if r["kernel"] == "add")
+    assert row["rate"] == pytest.approx(2e12 / 12 / 1e9, rel=1e-3)
+    assert ceiling[0]["intensity"] < row["intensity"] < ceiling[1]["intensity"] < 1024 / 6
+    assert figure.series[-1] == "add"
     assert figure.notes == ("Measured ceilings: cublas: 20.0 TFLOP/s; copy: 2.50 TB/s.",)
 
 
@@ -282,8 +287,12 @@ def test_studies_are_drawn() -> None:
         "plain C", "naive, kernel alone", "naive, with transfers, pageable",
     }  # fmt: skip
     assert crossed.notes[0] == "naive (kernel alone) faster than plain C: 91 (85 ... 97)"
-    lines = [x["data"]["values"] for x in crossed.spec["layer"] if "data" in x]
-    assert lines == [[{"low": 85.0, "high": 97.0}], [{"at": 91.0}]]
+    [[ring], [whisker]] = [x["data"]["values"] for x in crossed.spec["layer"] if "data" in x]
+    assert ring == whisker
+    # On the curve of the kernel alone, which takes 1 ms at every N.
+    assert (ring["N"], ring["low"], ring["high"]) == (91, 85, 97)
+    assert ring["time"] == pytest.approx(1)
+    assert ring["text"] == crossed.notes[0]
     time, rate = found["study-1-block-0-time"], found["study-1-block-0-rate"]
     [curve] = [x["data"]["values"] for x in time.spec["layer"] if "data" in x]
     assert curve[0] == pytest.approx({"side": 1, "time": 1 + 10 * 2.718281828**-0.693})
@@ -291,6 +300,20 @@ def test_studies_are_drawn() -> None:
     assert not [x for x in rate.spec["layer"] if "data" in x]
     assert rate.notes == ("No logarithmic fit: no better than a constant (p = 0.2).",)
     assert found["study-2-ladder"].notes == ("tiled: tiles; loads not counted",)
+
+
+def test_a_crossover_lies_on_the_devices_curve() -> None:
+    rising = [measured("device", "naive", n, 1e-6 * n) for n in (10, 100, 1000)]
+    plain = [measured("c", "c_multiply", n, 1e-8 * n**2) for n in (10, 100, 1000)]
+    launch = {**CROSSED, "way": "launch"}
+    open_ended = {**CROSSED, "low": None, "high": None}
+    found = {"crossovers": [CROSSED, launch, open_ended]}
+    [figure] = study_figures([study("cpu-vs-gpu", [*plain, *rising], found)])
+    rings, _ = [x["data"]["values"] for x in figure.spec["layer"] if "data" in x]
+    # One launch between events has no curve here, and a sentence all the same.
+    assert [ring["time"] for ring in rings] == pytest.approx([0.091, 0.091])
+    assert (rings[1]["low"], rings[1]["high"]) == (10, 1000)
+    assert figure.notes[1].startswith("naive (one launch between events) faster than plain C")
 
 
 def test_vega_lite_takes_every_figure() -> None:

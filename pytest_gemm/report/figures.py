@@ -60,7 +60,9 @@ def _rates(timed: Sequence[Line]) -> Iterator[Figure]:
         sizes = sorted({x.size for x in own})
         values = {"values": sizes} if len(sizes) <= 12 else {}
         encoding = {
-            "x": Axis("size", "N", base=2, options={**values, "labelOverlap": True}).to_dict(),
+            "x": Axis(
+                "size", "N", base=2, options={**values, "format": ",.0f", "labelOverlap": True}
+            ).to_dict(),
             "y": Axis("rate", unit, _log_if_wide([x.rate or 0 for x in own]), zero=True).to_dict(),
             **series("kernel", names),
         }
@@ -89,17 +91,23 @@ def _rooflines(timed: Sequence[Line]) -> Iterator[Figure]:
         memory = max((x.ceiling or 0 for x in own if x.op == "add"), default=0)
         if not compute and not memory:
             continue
-        flops = [x for x in own if x.op == "gemm"] or own
-        names = _by_interest(flops)
+        # In the order, and so the colours, of the rates' figure.
+        products = [x for x in own if x.op == "gemm"]
+        others = [x for x in own if x.op != "gemm"]
+        names = [*_by_interest(products), *_by_interest(others)]
         rows = [
-            {**_row(x), "intensity": x.intensity, "rate": (x.rate or 0) / GIGA}
-            for x in flops
-            if x.unit == "FLOP/s"
+            {
+                **_row(x),
+                "intensity": x.intensity,
+                "intensity_text": f"{x.intensity:.4g}",
+                "rate": _rounded(_flops_per_s(x) / GIGA),
+            }
+            for x in own
         ]
-        reach = [x.intensity for x in flops]
+        reach = [x.intensity for x in own]
         roof = _roof(min(reach), max(reach), compute, memory)
         ends = [point["intensity"] for point in roof]
-        rates = [*((x.rate or 0.0) / GIGA for x in flops), *(point["rate"] for point in roof)]
+        rates = [*(_flops_per_s(x) / GIGA for x in own), *(point["rate"] for point in roof)]
         names_of = {x.op: x.reference for x in own if x.ceiling}
         told = [
             f"{names_of.get('gemm')}: {rate(compute, 'FLOP/s')}" if compute else "",
@@ -125,11 +133,16 @@ def _rooflines(timed: Sequence[Line]) -> Iterator[Figure]:
             title=f"Roofline, {dtype}",
             text="Rate against arithmetic intensity, below what was measured of this device.",
             spec=layered(encoding, ceiling, marks),
-            rows=tuple({**row, "intensity_text": f"{row['intensity']:.4g}"} for row in rows),
+            rows=tuple(rows),
             choice="kernel",
             series=tuple(names),
             notes=(f"Measured ceilings: {'; '.join(filter(None, told))}.",),
         )
+
+
+def _flops_per_s(own: Line) -> float:
+    """Of an addition too, whose rate is in bytes."""
+    return (own.rate or 0.0) * (own.intensity if own.unit == "B/s" else 1.0)
 
 
 def _roof(low: float, high: float, compute: float, memory: float) -> list[dict[str, float]]:

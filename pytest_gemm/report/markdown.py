@@ -93,7 +93,7 @@ def _row(line: Line) -> list[str]:
 
 
 def _table(lines: Sequence[Line]) -> Iterator[str]:
-    ordered = sorted(lines, key=lambda line: (line.kernel, -line.size))
+    ordered = sorted(lines, key=lambda line: (line.order, -line.size))
     yield from _cut(table(_HEADING, map(_row, ordered[:ROWS])), len(ordered), ROWS)
 
 

@@ -80,6 +80,11 @@ class Line:
     history: tuple[Past, ...] = ()
 
     @property
+    def order(self) -> tuple[object, ...]:
+        """Sorts kernels by name, and those of a sweep by their parameters, as numbers."""
+        return self.family, [value for _, value in self.swept], self.kernel
+
+    @property
     def rate(self) -> float | None:
         """Work per second."""
         return self.work / self.median if self.median else None
@@ -261,7 +266,11 @@ def _run_facts(document: Document) -> Iterator[tuple[str, str]]:
         if device and device["name"] not in seen:
             seen[device["name"]] = record.result.environment
             yield "device", f"{device['description']} ({device['name']})"
-            yield from ((key, str(value)) for key, value in record.result.environment.items())
+            for key, value in record.result.environment.items():
+                yield (
+                    key.replace("_", " "),
+                    f"{value:g}" if isinstance(value, float) else str(value),
+                )
     yield from (("operands", f"seed {seed}") for seed in sorted(_seeds(document)))
 
 
@@ -297,7 +306,7 @@ def _urgency(line: Line) -> tuple[object, ...]:
         not line.fails,
         STATES.index(line.state),
         -(line.change or 0.0) if line.fails else 0.0,
-        line.kernel,
+        line.order,
         line.size,
         line.id,
     )

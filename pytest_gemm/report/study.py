@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from pytest_gemm.report.marks import (
     INK,
     Axis,
     Figure,
+    Row,
     Spec,
     decades,
     layered,
@@ -31,11 +33,11 @@ CURVE = 80
 """Points of a fitted curve."""
 
 WAYS = {
-    "": "kernel alone",
-    "pageable_total_s": "with transfers, pageable",
-    "pinned_total_s": "with transfers, pinned",
+    "alone": ("", "kernel alone"),
+    "pageable": ("pageable_total_s", "with transfers, pageable"),
+    "pinned": ("pinned_total_s", "with transfers, pinned"),
 }
-"""What counts as the device's time, by the counter that has it."""
+"""What counts as the device's time: the counter that has it, and what it is called."""
 
 SIDES = {"c": "plain C", "numpy": "NumPy"}
 
@@ -200,8 +202,8 @@ def _crossovers(study: Study, id: str) -> Iterator[Figure]:
         yield Figure(
             id=f"{id}-crossover-{op}",
             title=f"Study of CPU and device: {title}",
-            text=f"Time over N, {_where(study)}; upright lines are crossovers.",
-            spec=layered(encoding, *_crossings(crossed), line("N"), marks),
+            text=f"Time over N, {_where(study)}; rings are crossovers, with their intervals.",
+            spec=layered(encoding, line("N"), marks, *_crossings(crossed, rows)),
             rows=tuple(rows),
             choice="curve",
             series=tuple(names),
@@ -211,39 +213,60 @@ def _crossovers(study: Study, id: str) -> Iterator[Figure]:
         )
 
 
-def _crossings(found: Sequence[Mapping[str, Any]]) -> Iterator[Spec]:
-    """The crossovers, with their intervals where both ends were measured."""
-    alone: Spec = {"y": None, "color": None}
-    bounded = [x for x in found if x["low"] is not None and x["high"] is not None]
-    for rows, mark, encoding in (
+def _crossings(found: Sequence[Mapping[str, Any]], rows: Sequence[Row]) -> Iterator[Spec]:
+    """The crossovers where they lie on the device's curves, and their intervals."""
+    curves: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        curves.setdefault(row["curve"], []).append((row["N"], row["time"]))
+    crossings = [
+        {
+            "N": x["size"],
+            "time": _at(x["size"], curve),
+            "low": x["low"] or curve[0][0],
+            "high": x["high"] or curve[-1][0],
+            "text": f"{_who(x)} faster than {SIDES[x['baseline']]}: {x['text']}",
+        }
+        for x in found
+        if (curve := curves.get(_curve(x["kernel"], x["way"])))
+    ]
+    if not crossings:
+        return
+    own: Spec = {"color": None, "tooltip": tooltip(text="crossover")}
+    for mark, encoding in (
         (
-            [{"low": x["low"], "high": x["high"]} for x in bounded],
-            {"type": "rect", "fill": INK, "opacity": 0.12, "aria": False},
-            {"x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"}},
+            {"type": "rule", "stroke": INK, "strokeWidth": 2, "aria": False},
+            {"x": {"field": "low", "type": "quantitative", "title": "N"}, "x2": {"field": "high"}},
         ),
-        (
-            [{"at": x["size"]} for x in found],
-            {"type": "rule", "stroke": INK, "strokeDash": [4, 4], "aria": False},
-            {"x": {"field": "at", "type": "quantitative"}},
-        ),
+        ({"type": "point", "filled": False, "stroke": INK, "strokeWidth": 2, "size": 160}, {}),
     ):
-        if rows:
-            encoding["x"]["title"] = "N"
-            yield {"data": {"values": rows}, "mark": mark, "encoding": {**alone, **encoding}}
+        yield {"data": {"values": crossings}, "mark": mark, "encoding": {**own, **encoding}}
+
+
+def _at(size: float, curve: Sequence[tuple[float, float]]) -> float:
+    """The time at a size, with its logarithm linear in that of the size."""
+    for (a, before), (b, after) in pairwise(curve):
+        if a <= size <= b:
+            part = math.log(size / a) / math.log(b / a)
+            return float(before * (after / before) ** part)
+    return curve[-1][1]
 
 
 def _times(m: Measured) -> Iterator[dict[str, Any]]:
-    for counter, way in WAYS.items():
+    for way, (counter, _) in WAYS.items():
         time = m["counters"].get(counter) if counter else m["estimate"]["median"]
         if time:
-            name = SIDES.get(m["side"], f"{m['kernel']}, {way}")
+            name = SIDES.get(m["side"]) or _curve(m["kernel"], way)
             yield {"curve": name, "N": m["N"], "time": time * 1e3, "text": seconds(time)}
 
 
+def _curve(kernel: str, way: str) -> str:
+    """The name of a device's curve; empty where it is not drawn."""
+    return f"{kernel}, {WAYS[way][1]}" if way in WAYS else ""
+
+
 def _who(found: Mapping[str, Any]) -> str:
-    ways = {"alone": "kernel alone", "launch": "one launch between events"}
-    way = ways.get(found["way"], f"with transfers, {found['way']}")
-    return f"{found['kernel']} ({way})"
+    told = WAYS[found["way"]][1] if found["way"] in WAYS else "one launch between events"
+    return f"{found['kernel']} ({told})"
 
 
 def _where(study: Study) -> str:

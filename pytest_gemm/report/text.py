@@ -21,6 +21,7 @@ def rate(value: float, of: str) -> str:
 def percent(fraction: float, signed: bool = True) -> str:
     """``0.0123`` as ``+1.2 %``; two digits after the point below one percent."""
     value = fraction * 100
+    value = 0.0 if abs(value) < 0.005 else value  # no "-0.00 %"
     digits = 2 if abs(value) < 1 else 1 if abs(value) < 100 else 0
     sign = "+" if signed else ""
     return f"{value:{sign}.{digits}f} %"
