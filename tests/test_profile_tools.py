@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Event
+from time import sleep
 from typing import Any
 
 import pytest
@@ -23,7 +26,9 @@ from pytest_gemm.profile.document import read
 from pytest_gemm.profile.metrics import ALTERNATIVES, BY_NCU, HOPPERS, NAMES
 from pytest_gemm.profile.ncu import ROUNDS, count
 from pytest_gemm.profile.profiling import profile, sanitized
-from pytest_gemm.profile.sanitizer import sanitize
+from pytest_gemm.profile.report import tables
+from pytest_gemm.profile.sanitizer import of_each, sanitize
+from pytest_gemm.profile.tools import watched
 from pytest_gemm.registry import load_registry
 from pytest_gemm.result import Result
 from pytest_gemm.stats import summarize
@@ -49,16 +54,17 @@ def cases(*names: str) -> list[Case]:
 
 @dataclass
 class Toolbox(Machine):
-    """A machine with both tools. ``counters`` are of every launch; ``knows`` says which metrics.
+    """A machine with both tools. ``counters`` are of every launch; ``unknown`` are no metrics.
 
-    ``sick`` are what a sanitizer's tool finds, by tool and kernel; ``said`` replaces what a tool
-    writes; ``answer`` what comes of the process.
+    ``sick`` are what a sanitizer's tool finds, by tool and kernel; ``left`` the kernels that it
+    has no time for; ``said`` replaces what a tool writes; ``answer`` what comes of the process.
     """
 
     counters: Mapping[str, float] = field(default_factory=dict)
     unknown: set[str] = field(default_factory=set)
     errors: dict[str, str] = field(default_factory=dict)
     sick: dict[tuple[str, str], str] = field(default_factory=dict)
+    left: dict[str, set[str]] = field(default_factory=dict)
     said: str | None = None
     started: bool = False
     answer: Answer = FINE
@@ -88,14 +94,18 @@ class Toolbox(Machine):
         text = self.counted(command, plan) if way == "counters" else self.checked(command, plan)
         log.write_text(text)
         if "Failed to find" not in text:
-            Path(answers).write_text("".join(self.line(case) for case in plan))
+            tool = command[command.index("--tool") + 1] if "--tool" in command else ""
+            late = self.left.get(tool, set())
+            Path(answers).write_text("".join(self.line(case, late) for case in plan))
         return self.answer
 
     @staticmethod
     def cases_of(command: Sequence[str]) -> int:
         return len(json.loads(Path(command[-2]).read_text())["cases"])
 
-    def line(self, case: Case) -> str:
+    def line(self, case: Case, late: set[str]) -> str:
+        if case.kernel.id in late:
+            return json.dumps({"id": case.id, "launches": 0, "left": True}) + "\n"
         if error := self.errors.get(case.id):
             return json.dumps({"id": case.id, "launches": 0, "error": error}) + "\n"
         facts = {"registers": 32, "occupancy": 1.0}
@@ -129,6 +139,10 @@ class Toolbox(Machine):
         return "\n".join(lines) + "\n"
 
 
+def silent(_: str) -> None:
+    """No progress."""
+
+
 def metrics_of(command: Sequence[str]) -> list[str]:
     return command[command.index("--metrics") + 1].split(",")
 
@@ -138,7 +152,7 @@ def metrics_of(command: Sequence[str]) -> list[str]:
 
 def test_ncu_is_asked_for_every_metric_and_changes_nothing_on_the_gpu() -> None:
     machine = Toolbox(counters={"l2": 12.5})
-    counted = count(machine, cases("naive", "tiled"), 1, "9.0")
+    counted = count(machine, cases("naive", "tiled"), 1, "9.0", silent)
     [command] = machine.commands
     assert command[0] == NCU
     assert metrics_of(command) == list(NAMES)
@@ -156,7 +170,7 @@ def test_ncu_is_asked_for_every_metric_and_changes_nothing_on_the_gpu() -> None:
 
 def test_what_hopper_alone_has_is_asked_of_it_alone() -> None:
     machine = Toolbox(counters={"l2": 12.5})
-    count(machine, cases("tiled"), 0, "8.9")
+    count(machine, cases("tiled"), 0, "8.9", silent)
     assert set(NAMES) - set(metrics_of(machine.commands[0])) == HOPPERS
     assert len(HOPPERS) == 1
 
@@ -164,7 +178,7 @@ def test_what_hopper_alone_has_is_asked_of_it_alone() -> None:
 def test_a_metric_that_ncu_does_not_know_is_left_out_or_asked_for_by_its_other_name() -> None:
     gone = {"dram__bytes_read.sum", "gpc__cycles_elapsed.avg.per_second"}
     machine = Toolbox(counters={"dram_read": 64.0}, unknown=gone)
-    counted = count(machine, cases("tiled"), 0, "9.0")
+    counted = count(machine, cases("tiled"), 0, "9.0", silent)
     assert set(counted.unknown) == gone
     assert len(machine.commands) == 3
     last = metrics_of(machine.commands[-1])
@@ -176,7 +190,7 @@ def test_a_metric_that_ncu_does_not_know_is_left_out_or_asked_for_by_its_other_n
 
 def test_an_ncu_that_knows_next_to_nothing_is_not_asked_forever() -> None:
     machine = Toolbox(unknown={*NAMES, *ALTERNATIVES.values()})
-    missing = count(machine, cases("tiled"), 0, "9.0").missing
+    missing = count(machine, cases("tiled"), 0, "9.0", silent).missing
     assert len(machine.commands) == ROUNDS
     assert missing is not None
     assert "does not know" in missing.text
@@ -185,7 +199,7 @@ def test_an_ncu_that_knows_next_to_nothing_is_not_asked_forever() -> None:
 def test_a_case_that_failed_there_says_why_and_the_others_keep_their_launches() -> None:
     naive, tiled = cases("naive", "tiled")
     machine = Toolbox(counters={"l2": 12.5}, errors={naive.id: "naive on 1024: it hung"})
-    counted = count(machine, [naive, tiled], 0, "9.0")
+    counted = count(machine, [naive, tiled], 0, "9.0", silent)
     assert counted.errors == {naive.id: "naive on 1024: it hung"}
     assert counted.launches[naive.id] == []
     assert [launch.kernel for launch in counted.launches[tiled.id]] == ["tiled(int)"] * 2
@@ -231,7 +245,7 @@ DENIED = "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n"
     ],
 )
 def test_what_is_missing_and_how_to_get_it(machine: Toolbox, text: str, remedy: str) -> None:
-    missing = count(machine, cases("tiled"), 0, "9.0").missing
+    missing = count(machine, cases("tiled"), 0, "9.0", silent).missing
     assert missing is not None
     assert text in missing.text
     assert remedy in missing.remedy
@@ -247,11 +261,11 @@ CLEAN = (
 
 def test_a_clean_project_takes_one_process_for_each_tool() -> None:
     machine = Toolbox()
-    found = sanitize(machine, cases("naive", "tiled", "naive"), 0, lambda _: None)
+    found = sanitize(machine, cases("naive", "tiled", "naive"), 0, silent)
     assert found == {
         name: {"memcheck": "", "racecheck": "", "synccheck": ""} for name in ("naive", "tiled")
     }
-    assert [command[:5] for command in machine.commands] == [
+    assert sorted([*command[:5]] for command in machine.commands) == [
         [SANITIZER, "--tool", tool, "--report-api-errors", "no"]
         for tool in ("memcheck", "racecheck", "synccheck")
     ]
@@ -260,7 +274,7 @@ def test_a_clean_project_takes_one_process_for_each_tool() -> None:
 def test_what_is_found_is_put_down_to_its_kernel() -> None:
     race = "Error: Race reported between Write access at tiled(int)+0x60"
     machine = Toolbox(sick={("racecheck", "tiled"): race})
-    found = sanitize(machine, cases("naive", "tiled"), 0, lambda _: None)
+    found = sanitize(machine, cases("naive", "tiled"), 0, silent)
     assert not isinstance(found, Finding)
     assert found["tiled"] == {"memcheck": "", "racecheck": race, "synccheck": ""}
     assert not any(found["naive"].values())
@@ -269,9 +283,72 @@ def test_what_is_found_is_put_down_to_its_kernel() -> None:
 def test_a_launch_that_failed_without_a_finding_is_a_finding() -> None:
     (tiled,) = cases("tiled")
     machine = Toolbox(errors={tiled.id: "tiled: misaligned address"})
-    found = sanitize(machine, [tiled], 0, lambda _: None)
+    found = sanitize(machine, [tiled], 0, silent)
     assert not isinstance(found, Finding)
     assert set(found["tiled"].values()) == {"tiled: misaligned address"}
+
+
+def test_each_kernel_is_told_as_soon_as_it_was_launched() -> None:
+    told: list[str] = []
+    sanitize(Toolbox(), cases("naive", "tiled"), 0, told.append)
+    assert sorted(told) == [
+        f"{tool}: {kernel}: launched"
+        for tool in ("memcheck", "racecheck", "synccheck")
+        for kernel in ("naive", "tiled")
+    ]
+
+
+def test_what_a_tool_has_no_time_for_is_not_clean() -> None:
+    machine = Toolbox(left={"racecheck": {"tiled"}})
+    executor = Scripted(CPU)
+    found = sanitized(executor, cases("naive", "tiled"), machine, 0, GPU, silent)  # type: ignore[arg-type]
+    assert len(machine.commands) == 3, "and it is not run again"
+    naive, tiled = found.sanitized
+    assert (naive.agrees, tiled.agrees) == (True, None)
+    assert tiled.tools == {"memcheck": "", "racecheck": None, "synccheck": ""}
+    assert found.missing is not None
+    assert found.missing.text == "not everything was watched: tiled (racecheck)"
+    assert "with -k" in found.missing.remedy
+    cells = next(line for line in tables(found) if line.startswith("| `tiled`")).split(" | ")
+    assert cells[1:] == ["nothing", "nothing", "-", "nothing", "- |"]
+
+
+def test_an_interrupt_keeps_what_is_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(Toolbox):
+        """Racecheck is in the middle of its work, and ends with the interrupt."""
+
+        halted = Event()
+
+        def run(self, command: Sequence[str], timeout: float) -> Answer:
+            if "racecheck" not in command:
+                return super().run(command, timeout)
+            assert self.halted.wait(60)
+            return Answer(-2, "")
+
+    machine = Interrupted()
+
+    def interrupt(runs: Sequence[Future[object]]) -> None:
+        wait([runs[0], runs[2]])
+        raise KeyboardInterrupt
+
+    def say(line: str) -> None:
+        if line.startswith("interrupted"):
+            machine.halted.set()
+
+    monkeypatch.setattr("pytest_gemm.profile.sanitizer.wait", interrupt)
+    found = sanitize(machine, cases("tiled"), 0, say)
+    assert found == {"tiled": {"memcheck": "", "racecheck": None, "synccheck": ""}}
+
+
+def test_of_a_sweep_a_few_are_watched_where_nobody_chose() -> None:
+    kernels = load_registry([ROOT / "kernels"], ROOT).kernels("cuda")
+    every = [Case(kernel, kernel.problem("64")) for kernel in kernels for _ in range(2)]
+    assert len(of_each(every)) == len(kernels)
+    few = [case.kernel.id for case in of_each(every, 3)]
+    assert [name for name in few if name.startswith("block_size")] == [
+        f"block_size[SIDE:{side}]" for side in (1, 16, 32)
+    ]
+    assert {kernel.name for kernel in kernels} == {name.partition("[")[0] for name in few}
 
 
 @pytest.mark.parametrize(
@@ -289,7 +366,7 @@ def test_a_launch_that_failed_without_a_finding_is_a_finding() -> None:
     ],
 )
 def test_a_sanitizer_that_does_not_work_says_so(machine: Toolbox, text: str) -> None:
-    found = sanitize(machine, cases("tiled"), 0, lambda _: None)
+    found = sanitize(machine, cases("tiled"), 0, silent)
     assert isinstance(found, Finding)
     assert text in found.text
     assert ("CUDA toolkit" if not machine.there else "doctor") in found.remedy
@@ -298,7 +375,7 @@ def test_a_sanitizer_that_does_not_work_says_so(machine: Toolbox, text: str) -> 
 def test_a_kernel_that_hangs_or_crashes_its_process_is_put_down_to_it() -> None:
     for said, text in ((CLEAN, "its process ended: exit code -14"), ("", "exit code -14")):
         machine = Toolbox(said=said, started=True, answer=Answer(-14, ""))
-        found = sanitize(machine, cases("naive", "tiled"), 0, lambda _: None)
+        found = sanitize(machine, cases("naive", "tiled"), 0, silent)
         assert not isinstance(found, Finding)
         assert set(found["tiled"].values()) == {text}
 
@@ -332,10 +409,6 @@ class Scripted:
         self.closed = True
 
     expect = can_duet = duet = None
-
-
-def silent(_: str) -> None:
-    """No progress."""
 
 
 def test_what_passed_is_timed_counted_and_inspected() -> None:
@@ -417,9 +490,11 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Watched:
     return fake
 
 
-def answers(way: str, tmp_path: Path, chosen: Sequence[Case]) -> list[Any]:
+def answers(
+    way: str, tmp_path: Path, chosen: Sequence[Case], seconds: float | None = None
+) -> list[Any]:
     wanted, answered = tmp_path / "wanted.json", tmp_path / "answers"
-    plan = {"gpu": 0, "cases": [case.to_dict() for case in chosen]}
+    plan = {"gpu": 0, "cases": [case.to_dict() for case in chosen], "seconds": seconds}
     wanted.write_text(json.dumps(plan))
     assert child.main([way, str(wanted), str(answered)]) == 0
     return [json.loads(line) for line in answered.read_text().splitlines()]
@@ -484,6 +559,57 @@ def test_the_sanitizer_sees_each_small_problem_in_memory_without_guards(
     assert cuda.allocated[:3] == sizes
 
 
+def test_a_case_that_there_is_no_time_to_begin_is_left(cuda: Watched, tmp_path: Path) -> None:
+    found = answers("sanitizer", tmp_path, cases("tiled", "naive"), seconds=-1.0)
+    assert [answer["left"] for answer in found] == [True, True]
+    assert watched_launches(cuda) == []
+
+
+def test_an_interrupt_ends_the_process_with_an_answer_for_every_case(
+    cuda: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    def way(case: Case, backend: Any, reuse: Any) -> tuple[int, dict[str, Any]]:
+        if done:
+            raise KeyboardInterrupt
+        done.append(case.id)
+        return 1, {}
+
+    monkeypatch.setitem(child.WAYS, "sanitizer", way)
+    found = answers("sanitizer", tmp_path, cases("tiled", "naive", "tiled32"))
+    assert [answer.get("left", False) for answer in found] == [False, True, True]
+
+
+def test_answers_are_heard_while_the_tool_runs() -> None:
+    heard: list[str] = []
+
+    class Slow(Toolbox):
+        """Answers one case after the other, each when the one before was heard."""
+
+        def run(self, command: Sequence[str], timeout: float) -> Answer:
+            answers, plan = Path(command[-1]), json.loads(Path(command[-2]).read_text())
+            with answers.open("a") as file:
+                for number, case in enumerate(map(Case.from_dict, plan["cases"])):
+                    file.write(f'{{"id": "{case.id}"')
+                    file.flush()
+                    assert len(heard) == number
+                    file.write("}\n")
+                    file.flush()
+                    for _ in range(600):
+                        if len(heard) > number:
+                            break
+                        sleep(0.01)
+            return FINE
+
+    def hear(answer: Mapping[str, Any]) -> None:
+        heard.append(answer["id"])
+
+    chosen = cases("naive", "tiled")
+    run = watched(Slow(), ["tool"], "sanitizer", chosen, 0, hear)
+    assert heard == [case.id for case in chosen] == [answer["id"] for answer in run.answers]
+
+
 def test_a_gpu_that_cannot_be_used_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -491,7 +617,7 @@ def test_a_gpu_that_cannot_be_used_is_said(
     fake.failures["getDeviceCount"] = "cudaErrorNoDevice"
     monkeypatch.setattr(backends, "open_backend", lambda *_: fake.backend())
     wanted = tmp_path / "wanted.json"
-    wanted.write_text('{"gpu": 0, "cases": []}')
+    wanted.write_text('{"gpu": 0, "cases": [], "seconds": null}')
     assert child.main(["counters", str(wanted), str(tmp_path / "answers")]) == 1
     assert "no GPU can be used here" in capsys.readouterr().err
 
@@ -526,7 +652,7 @@ def test_without_a_gpu_the_command_tells_the_loads_and_what_is_missing(
     code, out, err = command("--device=host", "--size=64x64x64", "--out=found.json")
     assert code == 1
     assert "| `naive` | 64x64x64 | 2K | 128 | 384 | - |" in out
-    assert "No counters: there is no NVIDIA GPU here" in out
+    assert "Missing: there is no NVIDIA GPU here" in out
     assert "written to found.json" in err
     assert read(tmp_path / "found.json").cases[0].title == "naive on 64x64x64"
     assert command("found.json") == (1, out, "")

@@ -86,7 +86,7 @@ def _profiled(arguments: argparse.Namespace) -> Profile:
         )
     cases = _cases(options, arguments.words)
     return (
-        _sanitized(options, choice, cases)
+        _sanitized(options, choice, cases, sweeps=bool(arguments.words))
         if arguments.sanitizer
         else _counted(options, choice, cases)
     )
@@ -101,21 +101,26 @@ def _counted(options: Options, choice: Choice, cases: Sequence[Case]) -> Profile
     return profile(executor, cases, Machine(), _gpu(choice), _say)
 
 
-def _sanitized(options: Options, choice: Choice, cases: Sequence[Case]) -> Profile:
+def _sanitized(options: Options, choice: Choice, cases: Sequence[Case], *, sweeps: bool) -> Profile:
+    """``sweeps``: all kernels of a sweep, and not a few."""
     from pytest_gemm.backends import open_backend
     from pytest_gemm.backends.choice import Choice
     from pytest_gemm.doctor import Machine
     from pytest_gemm.executor import open_executor
     from pytest_gemm.profile.profiling import sanitized
+    from pytest_gemm.profile.sanitizer import MEMBERS, of_each
 
     if choice.kind != "cuda":
         raise ConfigError(
             "--sanitizer: compute-sanitizer watches a GPU, and there is none here; pytest "
             "--gemm-check=full watches the same kernels on the CPU"
         )
+    kernels = of_each(cases, None if sweeps else MEMBERS)
+    if more := len(of_each(cases)) - len(kernels):
+        _say(f"{len(kernels)} kernels; left out: {more} more of sweeps, which -k chooses")
     device = open_backend("cuda", _say, _gpu(choice)).device
     executor = open_executor(options, Choice("host"), _say, shared=True)
-    return sanitized(executor, cases, Machine(), _gpu(choice), device, _say)
+    return sanitized(executor, kernels, Machine(), _gpu(choice), device, _say)
 
 
 def _cases(options: Options, words: Sequence[str]) -> list[Case]:

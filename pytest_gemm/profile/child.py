@@ -2,7 +2,9 @@
 
 ``WANTED`` is a JSON file with the number of a ``gpu`` and ``cases``. For each case a line of JSON
 is added to the file ``ANSWERS``: its ``id``, how many ``launches`` the tool should have seen, the
-build's ``facts`` (see ``CudaExecutable``), or the ``error`` that came instead.
+build's ``facts`` (see ``CudaExecutable``), or the ``error`` that came instead. It is ``left`` where
+the process was interrupted, or ``seconds`` of the file, if any, were over before it began.
+Nobody keeps the GPU here: who starts the tool does.
 
 ``counters``: the case is verified as for timing, and then launched ``LAUNCHES`` times where a
 profiler sees it. ``sanitizer``: the kernel is launched on the problems that the check on the CPU
@@ -12,8 +14,10 @@ begins with, in memory without guards, where nothing but the tool judges.
 from __future__ import annotations
 
 import json
+import math
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,7 +35,6 @@ from pytest_gemm.kernelspec import Kernel
 from pytest_gemm.launching import arguments_of, loaded, program_of
 from pytest_gemm.pipeline import TIMED_RECIPE, verified_launcher
 from pytest_gemm.reuse import Reuse
-from pytest_gemm.workers.turns import Turns
 
 LAUNCHES = 3
 """Of each case under a profiler; each counter is the median of as many."""
@@ -78,28 +81,35 @@ def main(arguments: Sequence[str]) -> int:
     try:
         backend = backends.open_backend("cuda", _say, plan["gpu"])
         assert isinstance(backend, CudaBackend)
-        Turns(backend.device, "run", _say).start()
+        assert backend.device.kind == "cuda"
     except GemmError as error:
         _say(str(error))
         return 1
     with Path(answers).open("a", encoding="utf-8") as file:
-        for answer in _answers(WAYS[way], plan["cases"], backend):
+        for answer in _answers(WAYS[way], plan["cases"], backend, plan["seconds"] or math.inf):
             file.write(json.dumps(answer) + "\n")
             file.flush()
     return 0
 
 
 def _answers(
-    way: Way, cases: Sequence[Mapping[str, Any]], backend: CudaBackend
+    way: Way, cases: Sequence[Mapping[str, Any]], backend: CudaBackend, seconds: float
 ) -> Iterator[dict[str, Any]]:
     reuse = Reuse()
+    end = time.monotonic() + seconds
     for data in cases:
         case = Case.from_dict(data)
+        if time.monotonic() > end:
+            yield {"id": case.id, "launches": 0, "left": True}
+            continue
         signal.alarm(SECONDS)
         try:
             launches, facts = way(case, backend, reuse)
         except GemmError as error:
             yield {"id": case.id, "launches": 0, "error": str(error).partition("\n")[0]}
+        except KeyboardInterrupt:
+            end = -math.inf
+            yield {"id": case.id, "launches": 0, "left": True}
         else:
             yield {"id": case.id, "launches": launches, "facts": dict(facts)}
 

@@ -81,18 +81,22 @@ class Profiled:
 class Sanitized:
     """What the check on the CPU said of a kernel, and each tool of ``compute-sanitizer``.
 
-    Empty texts where nothing was found; ``unchecked`` says why the CPU could not check it.
+    Empty texts where nothing was found, None where a tool did not come to it; ``unchecked`` says
+    why the CPU could not check it.
     """
 
     kernel: str
     cpu: str
-    tools: Mapping[str, str]
+    tools: Mapping[str, str | None]
     unchecked: str = ""
 
     @property
     def agrees(self) -> bool | None:
-        """Whether both found something or both nothing; None where the CPU could not look."""
-        return None if self.unchecked else bool(self.cpu) == any(self.tools.values())
+        """Whether both found something or both nothing; None where one did not look."""
+        has_found = any(self.tools.values())
+        if self.unchecked or (not has_found and None in self.tools.values()):
+            return None
+        return bool(self.cpu) == has_found
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ from pytest_gemm.doctor.machine import Machine
 from pytest_gemm.doctor.profiler import DENIED, denied, find
 from pytest_gemm.profile.counters import Launch, read
 from pytest_gemm.profile.metrics import ALTERNATIVES, HOPPERS, NAMES
-from pytest_gemm.profile.tools import Watched, watched
+from pytest_gemm.profile.tools import Said, Watched, watched
 
 OPTIONS = (
     *("--csv", "--print-units", "base", "--profile-from-start", "off"),
@@ -47,11 +47,21 @@ class Counted:
     missing: Finding | None = None
 
 
-def count(machine: Machine, cases: Sequence[Case], gpu: int, capability: str) -> Counted:
+def count(
+    machine: Machine,
+    cases: Sequence[Case],
+    gpu: int,
+    capability: str,
+    progress: Callable[[str], None],
+) -> Counted:
     """Profile the cases, one after another. What ``ncu`` does not know is left out.
 
     ``capability`` is the GPU's, such as ``9.0``.
     """
+
+    def hear(answer: Said) -> None:
+        progress(f"ncu: {answer['id']}: {answer.get('error', 'launched')}")
+
     program = find(machine, "ncu")
     if not program:
         return Counted(missing=advice("ncu", "ncu is not here", INSTALL))
@@ -59,7 +69,7 @@ def count(machine: Machine, cases: Sequence[Case], gpu: int, capability: str) ->
     unknown: list[str] = []
     for _ in range(ROUNDS):
         tool = [program, *OPTIONS, "--metrics", ",".join(metrics)]
-        run = watched(machine, tool, "counters", cases, gpu)
+        run = watched(machine, tool, "counters", cases, gpu, hear)
         gone = _not_found(run.said, metrics)
         if not gone:
             return _counted(machine, program, run, unknown)

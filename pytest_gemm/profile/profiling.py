@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from pytest_gemm.backends.base import Device
 from pytest_gemm.case import Case, Settings
+from pytest_gemm.correctness import exact_suite
 from pytest_gemm.doctor.finding import Finding, advice
 from pytest_gemm.doctor.machine import Machine
 from pytest_gemm.executor import Executor
 from pytest_gemm.profile.counters import medians
 from pytest_gemm.profile.document import Profile, Profiled, Sanitized
 from pytest_gemm.profile.ncu import count
-from pytest_gemm.profile.sanitizer import Found, sanitize
+from pytest_gemm.profile.sanitizer import Found, of_each, sanitize
 from pytest_gemm.report.text import seconds
 from pytest_gemm.result import Result
+from pytest_gemm.workers.turns import Turns
 
 NO_GPU = advice(
     "gpu",
@@ -47,7 +50,8 @@ def profile(
     if not passed:
         return whole
     say(f"ncu: {len(passed)} cases")
-    counted = count(machine, passed, gpu, str(device.environment["compute_capability"]))
+    with _kept(device, say):
+        counted = count(machine, passed, gpu, str(device.environment["compute_capability"]), say)
     if counted.missing is not None:
         return replace(whole, missing=counted.missing)
     for case in passed:
@@ -64,16 +68,44 @@ def sanitized(
     executor: Executor, cases: Sequence[Case], machine: Machine, gpu: int, device: Device, say: Say
 ) -> Profile:
     """Check each kernel on the CPU, by an executor there, and under ``compute-sanitizer``."""
-    kernels = {case.kernel.id: case for case in reversed(cases)}
-    order = [kernels[name] for name in dict.fromkeys(case.kernel.id for case in cases)]
+    kernels = of_each(cases)
+    checks: dict[str, Result] = {}
     try:
-        checks = {case.kernel.id: executor.run(_checked(case), None) for case in order}
+        for case in kernels:
+            check = checks[case.kernel.id] = executor.run(_checked(case), None)
+            said = check.message.partition("\n")[0] or check.unchecked or "nothing was found"
+            say(f"CPU: {case.kernel.id}: {said}")
     finally:
         executor.close()
-    found = sanitize(machine, order, gpu, say)
+    with _kept(device, say):
+        found = sanitize(machine, kernels, gpu, say)
     if isinstance(found, Finding):
         return replace(_empty(device), missing=found)
-    return replace(_empty(device), sanitized=tuple(_beside(checks, found)))
+    rows = tuple(_beside(checks, found))
+    return replace(_empty(device), sanitized=rows, missing=_left(found))
+
+
+def _left(found: Found) -> Finding | None:
+    """What no tool had the time for."""
+    without = {
+        kernel: [t for t, text in tools.items() if text is None] for kernel, tools in found.items()
+    }
+    left = [f"{kernel} ({', '.join(tools)})" for kernel, tools in without.items() if tools]
+    if not left:
+        return None
+    text = f"not everything was watched: {', '.join(left)}"
+    return advice("compute-sanitizer", text, "run it for fewer kernels at a time, with -k")
+
+
+@contextmanager
+def _kept(device: Device, say: Say) -> Iterator[None]:
+    """Nobody else times on the device in between."""
+    turns = Turns(device, "run", say)
+    turns.start()
+    try:
+        yield
+    finally:
+        turns.stop()
 
 
 def _beside(checks: Mapping[str, Result], found: Found) -> Iterator[Sanitized]:
@@ -101,7 +133,10 @@ def _run(executor: Executor, device: Device, case: Case, say: Say) -> Profiled:
 
 
 def _checked(case: Case) -> Case:
-    return replace(case, settings=replace(case.settings, timed=False, check="auto"))
+    """On the first problem of the exact suite: a CPU would take seconds for each of a GPU's."""
+    problems = exact_suite(case.kernel) or (case.problem,)
+    settings = replace(case.settings, timed=False, check="auto")
+    return replace(case, problem=problems[0], settings=settings)
 
 
 def _empty(device: Device, cases: tuple[Profiled, ...] = ()) -> Profile:

@@ -158,7 +158,7 @@ def _left(profile: Profile) -> Iterator[str]:
         yield f"Not known to this ncu on this GPU: {', '.join(map(code, profile.unknown))}."
         yield ""
     if profile.missing is not None:
-        yield f"No counters: {plain(profile.missing.text)}: {plain(profile.missing.remedy)}"
+        yield f"Missing: {plain(profile.missing.text)}: {plain(profile.missing.remedy)}"
         yield ""
 
 
@@ -209,5 +209,7 @@ def _shown(case: Profiled, name: str, show: Callable[[float], str]) -> str:
     return NOTHING if value is None else show(value)
 
 
-def _said(text: str) -> str:
+def _said(text: str | None) -> str:
+    if text is None:
+        return NOTHING
     return "found" if text else "nothing"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,16 @@ CHILD = "pytest_gemm.profile.child"
 SECONDS = 360
 """Of a case, after which a tool is ended that did not end with ``child``, which waits for 300."""
 
+POLL = 0.2
+"""Seconds between two looks at what was answered."""
+
+Said = Mapping[str, Any]
+"""An answer, see ``child``."""
+
+
+def nobody(answer: Said) -> None:
+    """Who hears no answer before the end."""
+
 
 @dataclass(frozen=True)
 class Watched:
@@ -25,7 +36,7 @@ class Watched:
     """
 
     started: bool
-    answers: Sequence[Mapping[str, Any]]
+    answers: Sequence[Said]
     log: str
     answer: Answer
 
@@ -42,21 +53,40 @@ class Watched:
 
 
 def watched(
-    machine: Machine, tool: Sequence[str], way: str, cases: Sequence[Case], gpu: int
+    machine: Machine,
+    tool: Sequence[str],
+    way: str,
+    cases: Sequence[Case],
+    gpu: int,
+    hear: Callable[[Said], None] = nobody,
+    seconds: float | None = None,
 ) -> Watched:
-    """What came of the cases under a tool, which gets ``--log-file`` added to its command."""
+    """What came of the cases under a tool, which gets ``--log-file`` added to its command.
+
+    ``hear`` is told each answer as soon as it is there. After ``seconds``, if any, no other case
+    is begun.
+    """
     with tempfile.TemporaryDirectory(prefix="pytest-gemm-") as place:
         folder = Path(place)
         wanted, answers, log = (folder / name for name in ("wanted.json", "answers", "log"))
-        plan = {"gpu": gpu, "cases": [case.to_dict() for case in cases]}
+        plan = {"gpu": gpu, "cases": [case.to_dict() for case in cases], "seconds": seconds}
         wanted.write_text(json.dumps(plan), encoding="utf-8")
         command = [*tool, "--log-file", str(log), machine.python, "-P", "-m", CHILD, way]
-        answer = machine.run([*command, str(wanted), str(answers)], SECONDS * (1 + len(cases)))
-        text = machine.text(str(answers))
-        lines = (text or "").splitlines()
-        return Watched(
-            text is not None,
-            [json.loads(line) for line in lines],
-            machine.text(str(log)) or "",
-            answer,
-        )
+        command += [str(wanted), str(answers)]
+        heard: list[Said] = []
+        with ThreadPoolExecutor(1) as pool:
+            run = pool.submit(machine.run, command, SECONDS * (1 + len(cases)))
+            has_ended = False
+            while not has_ended:
+                has_ended = bool(wait([run], POLL).done)
+                for answer in _after(len(heard), machine.text(str(answers)) or ""):
+                    heard.append(answer)
+                    hear(answer)
+        started = machine.text(str(answers)) is not None
+        return Watched(started, heard, machine.text(str(log)) or "", run.result())
+
+
+def _after(known: int, text: str) -> Iterator[Said]:
+    """The answers behind the first ones; one that is not yet whole is none."""
+    *lines, _ = text.split("\n")
+    yield from map(json.loads, lines[known:])
