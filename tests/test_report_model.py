@@ -164,6 +164,18 @@ def test_a_line_says_what_was_measured_and_how_it_was_decided() -> None:
     assert line.message.endswith("accept: pytest --gemm-baseline=update")
 
 
+def test_conditions_have_their_units() -> None:
+    told = {"sm_clock": 1980, "power": 123.4567, "power_cap": False, "canary_s": 3.2e-4}
+    case = same()
+    environment = {"ecc": True, "l2_bytes": 62914560, "power_limit": 700.0}
+    result = replace(case.result, conditions={"before": told}, environment=environment)
+    report = report_of(document(replace(case, result=result)))
+    before = dict(report.lines[0].facts)["before sampling"]
+    assert before == "sm clock 1980 MHz, power 123.5 W, power cap no, canary 320 us"
+    facts = dict(report.facts)
+    assert (facts["ecc"], facts["l2 bytes"], facts["power limit"]) == ("yes", "62914560", "700 W")
+
+
 def test_the_size_of_a_problem_that_is_not_square() -> None:
     from pytest_gemm.problem import Problem
 

@@ -277,10 +277,10 @@ def of_a_case() -> dict[str, Spec]:
     }
     ordinal = {
         "field": "date", "type": "ordinal", "sort": {"field": "order"},
-        "axis": {"title": None, "labelAngle": -45, "labelLimit": 120, "labelOverlap": True},
+        "axis": {"title": None, "labelAngle": -45, "labelLimit": 130, "labelOverlap": True},
     }  # fmt: skip
     time = Axis("time", "time").to_dict()
-    across: Spec = {"y": {**ordinal, "axis": {"title": None, "labelLimit": 125}}}
+    across: Spec = {"y": {**ordinal, "axis": {"title": None, "labelLimit": 130}}}
     history = layered(
         {"x": ordinal, "y": time},
         {"mark": {"type": "line", "stroke": FAINT, "strokeWidth": 2, "aria": False},

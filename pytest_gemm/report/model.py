@@ -30,6 +30,14 @@ NOTABLE = frozenset({"withheld", "inconclusive", "changed", "faster"})
 SAMPLES = 400
 """Most samples of a benchmark that are shown; of more, evenly spaced order statistics."""
 
+UNITS = {
+    **dict.fromkeys(("sm_clock", "memory_clock"), "MHz"),
+    **dict.fromkeys(("power", "power_limit"), "W"),
+    **dict.fromkeys(("utilisation", "foreign_utilisation"), "%"),
+    "temperature": "°C",
+}
+"""Of what is told of a device and its conditions."""
+
 Facts = tuple[tuple[str, str], ...]
 """Labels and texts."""
 
@@ -267,10 +275,7 @@ def _run_facts(document: Document) -> Iterator[tuple[str, str]]:
             seen[device["name"]] = record.result.environment
             yield "device", f"{device['description']} ({device['name']})"
             for key, value in record.result.environment.items():
-                yield (
-                    key.replace("_", " "),
-                    f"{value:g}" if isinstance(value, float) else str(value),
-                )
+                yield key.replace("_", " "), _value(key, value)
     yield from (("operands", f"seed {seed}") for seed in sorted(_seeds(document)))
 
 
@@ -330,9 +335,10 @@ def _pairs(values: Mapping[str, Any]) -> str:
 
 
 def _value(key: str, value: Any) -> str:
-    if isinstance(value, float):
-        return _counter(key, value)
-    return str(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    told = _counter(key, value) if isinstance(value, float) else str(value)
+    return " ".join(filter(None, (told, UNITS.get(key, ""))))
 
 
 def told_rate(line: Line) -> str:

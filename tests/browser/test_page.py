@@ -182,7 +182,7 @@ def test_hostile_names_are_text_everywhere(open_page: Open) -> None:
 
 
 def test_axe_finds_nothing(open_page: Open, axe: str) -> None:
-    opened = open_page(everything(), width=390, bypass_csp=True)
+    opened = open_page(full(), width=390, bypass_csp=True)
     page = opened.page
     for summary in page.locator("#verdicts summary").all():
         summary.click()

@@ -103,14 +103,21 @@
     return new Date(seconds * 1000).toISOString().slice(0, 19).replace("T", " ");
   }
 
+  // As short as they can be told apart: labels of an axis.
+  function datesOf(whole) {
+    const days = whole.map((date) => date.slice(0, 10));
+    if (new Set(days).size === days.length) return days;
+    const years = new Set(whole.map((date) => date.slice(0, 4)));
+    return years.size === 1 ? whole.map((date) => date.slice(5)) : whole;
+  }
+
   function drawCase(place, shown) {
     if (!shown.now || !shown.history.length) return;
     const [scale, unit] = unitOf(shown.now[0]);
-    const days = shown.history.map(([at]) => dateOf(at).slice(0, 10));
-    const long = new Set(days).size < days.length;
-    const past = shown.history.map(([at, median, low, high, origin, ...deciles], order) => {
+    const dates = datesOf(shown.history.map(([at]) => dateOf(at)));
+    const past = shown.history.map(([, median, low, high, origin, ...deciles], order) => {
       const [program, epoch, commit, anchor] = data.origins[origin];
-      const date = (long ? dateOf(at) : days[order]) + (anchor ? ` (${anchor})` : "");
+      const date = dates[order] + (anchor ? ` (${anchor})` : "");
       return { date, order, program, epoch, commit, deciles, now: 0, time: median / scale, low: low / scale,
                high: high / scale, time_text: told(median), between: `${told(low)} to ${told(high)}` };
     });
