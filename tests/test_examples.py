@@ -120,7 +120,55 @@ def test_the_other_examples_run_after_one_that_fails(
     assert "nanobind_module on host" in text
 
 
+@pytest.mark.parametrize("device", ["host", "cuda"])
+def test_what_is_published_has_every_example(device: str) -> None:
+    text = (EXAMPLES / "output" / f"{device}.txt").read_text(encoding="utf-8")
+    assert re.findall(r"^##### (\w+): (\w+), [\d.]+ s$", text, re.M) == [
+        (name, "ok") for name in on(device)
+    ]
+    assert run_examples.anonymous(text) == text
+    assert not re.search(r"/(tmp|home|root|opt)\b", text)
+    assert f"(output/{device}.txt)" in README
+    sections = dict(zip(on(device), re.split(r"^##### .*", text, flags=re.M)[1:], strict=True))
+    for name, section in sections.items():
+        if name != run_examples.FAULT:
+            assert re.search(r"^=+ \d+ passed, \d+ ungated in [\d.]+s =+$", section, re.M)
+
+
+def test_places_of_a_machine_are_not_published() -> None:
+    text = """gemm: cuda: NVIDIA H200; driver 580, nvrtc 13.0, uuid GPU-d77021a2-6f35
+../gemm-example-nmiz7ued/cublas/test.py: A "/tmp/gemm-example-nmiz7ued/x", 3 / 4
+/opt/a/.venv/lib/python3.12/site-packages/numba/x.py:3: Warning
+"""
+    assert (
+        run_examples.anonymous(text)
+        == """gemm: cuda: NVIDIA H200; driver 580, nvrtc 13.0
+FOLDER/cublas/test.py: A "FOLDER/x", 3 / 4
+site-packages/numba/x.py:3: Warning
+"""
+    )
+
+
 # Against a revision
+
+
+def test_the_kernels_of_the_examples_can_be_slowed_down(tmp_path: Path) -> None:
+    """One that cannot only shows that nothing is said of the same kernel twice."""
+    slower = {}
+    for name in NEEDS:
+        folder = shutil.copytree(EXAMPLES / name, tmp_path / name)
+        slower[name] = {path.name for path in run_examples.slow_down(folder)}
+    sources = {
+        "ctypes_library": {"gemm.cpp", "gemm.cu"},
+        "nanobind_module": {"multiply.cpp", "multiply.cu"},
+        "cupy_raw": {"conftest.py"},
+        "torch_load_inline": {"conftest.py"},
+        "triton_matmul": {"conftest.py"},
+        "numba_cuda": {"conftest.py"},
+    }
+    assert slower == {name: sources.get(name, set()) for name in NEEDS}
+    for path in tmp_path.glob("*/conftest.py"):
+        compile(path.read_text(), path, "exec")
 
 
 def test_a_library_is_built_from_the_source_of_the_revision(

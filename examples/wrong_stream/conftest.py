@@ -3,11 +3,15 @@
 It would run beside what times it. ``pytest --gemm-bench`` fails these three.
 """
 
+import os
+
 import cupy
 import torch
-from numba import cuda
 
 import pytest_gemm
+
+os.environ.setdefault("NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS", "0")  # small problems are meant
+from numba import cuda
 
 SIZES = ["1024"]
 
