@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,8 +38,15 @@ def read_versioned(
             f"{path}: its version is {data.get('version')!r} and {version} can be read: use the "
             f"pytest-gemm that wrote it, or {again}"
         )
-    try:
+    with damage_told(f"{path}: {part}", again):
         return parse(data)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        what = f"{type(error).__name__}: {error}"
-        raise ConfigError(f"{path}: {part} is damaged ({what}): {again}") from None
+
+
+@contextmanager
+def damage_told(what: str, again: str) -> Iterator[None]:
+    """Whatever goes wrong in what a document holds is a ConfigError, and ``again`` the way out."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        told = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ConfigError(f"{what} is damaged ({told}): {again}") from None

@@ -369,6 +369,8 @@ def test_a_report_of_studies_alone(tmp_path: Path, studied: Path) -> None:
             "damaged.json: what it holds is damaged (KeyError: 'steps')",
         ),
         (["results.json", "folder.md"], "folder.md: it cannot be written"),
+        # The report's name was forgotten.
+        (["results.json", "empty.json"], "empty.json: it is there already"),
     ],
 )
 def test_mistakes_are_told_in_a_sentence(

@@ -18,8 +18,8 @@ from pytest_gemm.cli import main
 from pytest_gemm.errors import ConfigError
 from pytest_gemm.result import Result
 from pytest_gemm.stats import summarize
-from pytest_gemm.studies import block_size, cpu_vs_gpu, ladder
-from pytest_gemm.studies.catalogue import report
+from pytest_gemm.studies import NAMES, block_size, cpu_vs_gpu, ladder
+from pytest_gemm.studies.catalogue import STUDIES, report
 from pytest_gemm.studies.cpu_vs_gpu import transfers_of
 from pytest_gemm.studies.document import FORMAT, LeftOut, Measured, Study, read, write
 
@@ -186,6 +186,8 @@ def test_the_start_is_measured_apart_and_before_any_check(bench: Bench, tmp_path
     assert found.start["next_launch_s"] == 0.25
     assert {"ready_s", "first_case_s", "next_case_s"} <= found.start.keys()
     assert "(2 times less)" in "\n".join(report(found))
+    busy = replace(found, start={**found.start, "next_launch_s": 0.6})
+    assert "the same again later 600 ms. The first case" in "\n".join(report(busy))
 
 
 def test_kernels_of_one_size_are_timed_after_each_other(bench: Bench, tmp_path: Path) -> None:
@@ -558,6 +560,10 @@ def test_words_that_choose_nothing_are_told(
             f'{{"format": "{FORMAT}", "version": 1, "studies": [{{"name": "ladder"}}]}}',
             "a study in it is damaged (KeyError: 'date')",
         ),
+        (
+            f'{{"format": "{FORMAT}", "version": 1, "studies": [{{"name": "other"}}]}}',
+            "a study in it is damaged (ValueError: no study is called 'other')",
+        ),
     ],
 )
 def test_a_document_that_cannot_be_used_is_told(content: str, reason: str, tmp_path: Path) -> None:
@@ -566,6 +572,28 @@ def test_a_document_that_cannot_be_used_is_told(content: str, reason: str, tmp_p
     with pytest.raises(ConfigError) as caught:
         read(path)
     assert str(caught.value).startswith(f"{path}: {reason}")
+
+
+def test_what_was_measured_before_is_only_reported(
+    bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [found] = study(tmp_path, "ladder", "--size", "64")
+    capsys.readouterr()
+    for studies, words, reason in (
+        ([replace(found, findings={})], [], "what it holds is damaged (KeyError: 'rungs')"),
+        ([], [], "no study is in it"),
+        ([found], ["--out", "y.json", "--size", "8", "-k", "a"], "was measured before, and is"),
+    ):
+        path = tmp_path / "x.json"
+        path.write_text(write(studies), encoding="utf-8")
+        assert main(["study", str(path), *words]) == 2
+        [line] = capsys.readouterr().err.splitlines()
+        assert line.startswith("pytest-gemm: " + ("--out, --size, -k: " if words else f"{path}: "))
+        assert reason in line
+
+
+def test_studies_have_their_names() -> None:
+    assert tuple(STUDIES) == NAMES
 
 
 def test_several_devices_are_too_many(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_gemm.cli.commands import Commands
 from pytest_gemm.errors import ConfigError
+from pytest_gemm.versioned import damage_told
 
 if TYPE_CHECKING:
     from pytest_gemm.report.document import Document
@@ -41,16 +42,16 @@ def run(arguments: argparse.Namespace) -> int:
     out: Path = arguments.out
     if reason := refused(out):
         raise ConfigError(f"{out}: {reason}")
+    if out.suffix == ".json" and out.exists():
+        # Its results would be lost, where all that was forgotten is the name of the report.
+        raise ConfigError(f"{out}: it is there already; name a file that is not")
     document, studies = _read(arguments.files)
-    try:
+    names = " and ".join(map(str, arguments.files))
+    with damage_told(f"{names}: what it holds", "measure again"):
         if out.suffix == ".md":
             _write_markdown(document, studies, out)
         else:
             write_report(document, out)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        names = " and ".join(map(str, arguments.files))
-        what = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ConfigError(f"{names}: what it holds is damaged ({what}): measure again") from None
     print(f"written to {out}")
     return 0
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from pytest_gemm.cli.commands import Commands, add_device, add_words, check_out
 from pytest_gemm.errors import ConfigError
+from pytest_gemm.studies import NAMES
+from pytest_gemm.versioned import damage_told
 
 if TYPE_CHECKING:
     from pytest_gemm.backends.choice import Choice
@@ -20,8 +22,6 @@ if TYPE_CHECKING:
     from pytest_gemm.options import Options
     from pytest_gemm.studies.document import Study
     from pytest_gemm.studies.lab import Lab
-
-NAMES = ("ladder", "cpu-vs-gpu", "block-size")
 
 LIMIT = 10.0
 
@@ -65,20 +65,39 @@ def add(commands: Commands) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from pytest_gemm.studies.catalogue import report
-    from pytest_gemm.studies.document import read
-
     if arguments.figures is not None and not arguments.figures.is_dir():
         raise ConfigError(f"--figures={arguments.figures}: name a folder that exists")
     if arguments.name.endswith(".json"):
-        studies = read(Path(arguments.name))
+        studies = _read(arguments)
+        with damage_told(f"{arguments.name}: what it holds", "measure again"):
+            _tell(studies, arguments.figures)
     else:
         studies = _measured(arguments)
+        _tell(studies, arguments.figures)
+    return 1 if any(study.failures for study in studies) else 0
+
+
+def _read(arguments: argparse.Namespace) -> list[Study]:
+    from pytest_gemm.studies.document import read
+
+    given = {"--out": arguments.out, "--size": arguments.size, "-k": arguments.words}
+    if useless := [name for name, value in given.items() if value]:
+        raise ConfigError(
+            f"{', '.join(useless)}: {arguments.name} was measured before, and is only reported"
+        )
+    studies = read(Path(arguments.name))
+    if not studies:
+        raise ConfigError(f"{arguments.name}: no study is in it")
+    return studies
+
+
+def _tell(studies: Sequence[Study], folder: Path | None) -> None:
+    from pytest_gemm.studies.catalogue import report
+
     for study in studies:
         print("\n".join(report(study)))
-        if arguments.figures is not None:
-            _draw(study, arguments.figures)
-    return 1 if any(study.failures for study in studies) else 0
+        if folder is not None:
+            _draw(study, folder)
 
 
 def _draw(study: Study, folder: Path) -> None:

@@ -86,9 +86,10 @@ def report(study: Study) -> Iterator[str]:
         yield f"C: {plain(study.cpu['compiler_version'])}, {plain(study.cpu['flags'])}."
     cores = (study.cpu or study.environment).get("cores")
     if cores and study.load > cores:
+        by_the_wall = any(m.side == "numpy" for m in study.measured)
         yield (
-            f"The CPU was busy with other work: a load of up to {study.load:.1f} on {cores} cores. "
-            "Times by the clock on the wall, NumPy's, suffer most."
+            f"The CPU was busy with other work: a load of up to {study.load:.1f} on {cores} cores."
+            + " Times by the clock on the wall, NumPy's, suffer most." * by_the_wall
         )
     yield ""
     yield from kind.report(study)

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pytest_gemm.case import Case
 from pytest_gemm.result import Result
 from pytest_gemm.stats import Estimate
+from pytest_gemm.studies import NAMES
 from pytest_gemm.traffic import Traffic
 from pytest_gemm.versioned import read_versioned
 
@@ -195,6 +196,8 @@ def _row(measured: Measured) -> dict[str, Any]:
 
 
 def _study(plain: Mapping[str, Any]) -> Study:
+    if plain["name"] not in NAMES:
+        raise ValueError(f"no study is called {plain['name']!r}")
     return Study(
         *(plain["name"], plain["date"], plain["device"], plain["environment"]),
         *(plain["cpu"], plain["start"]),

@@ -151,13 +151,14 @@ def _start(study: Study) -> Iterator[str]:
     if not {"first_launch_s", "next_launch_s"} <= start.keys():
         return
     ratio = start["first_launch_s"] / start["next_launch_s"]
+    less = f" ({ratio:.3g} times less)" if ratio > 1 else ""
     shown = {name.removesuffix("_s"): seconds(value) for name, value in start.items()}
     yield (
         f"The start, apart: {shown['ready']} until a process was ready; its first launch, with the "
         f"loading of the module, took {shown['first_launch']}, the same again later "
-        f"{shown['next_launch']} ({ratio:.3g} times less). The first case as a whole, compilation "
-        f"and checks included, took {shown['first_case']}, the same again {shown['next_case']}. "
-        "None of this is in the times above, which were taken after a warm-up."
+        f"{shown['next_launch']}{less}. The first case as a whole, compilation and checks "
+        f"included, took {shown['first_case']}, the same again {shown['next_case']}. None of this "
+        "is in the times above, which were taken after a warm-up."
     )
     yield ""
 
