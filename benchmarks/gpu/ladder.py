@@ -3,6 +3,7 @@
     python benchmarks/gpu/ladder.py FOLDER --compile           anywhere: pytest-gemm[static], C++
     python benchmarks/gpu/ladder.py FOLDER [--seconds 250]     on the GPU that was compiled for
     python benchmarks/gpu/ladder.py FOLDER --table
+    python benchmarks/gpu/ladder.py FOLDER --once 4096         under a profiler
 
 The first writes ``facts.json`` and the machine code of every rung and of every variant of the last
 ones. The second loads that code, checks each kernel exactly, and times all of them in turns with
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import re
 import sys
 import time
@@ -58,35 +60,68 @@ ADDED = ("8192", "16384")
 LARGE_CHECKS = ("768x640x544", "513x770x259", "1024x256x1")
 """Beside the exact suite: whole blocks and several tiles; residues; a K of one."""
 
+SHARED_CHECK = "2305x2177x321"
+"""For kernels that share tiles: more than a round of blocks, residues, parts that end in tiles."""
+
 COUNTED = Problem("gemm", 256, 256, 64)
 """Where loads are counted: whole blocks of every rung."""
 
 LEAST = 5e-3
 """Seconds of one sample: as many launches as that takes."""
 
-ROUNDS, SLOW = 15, 6
+ROUNDS, SLOW = 20, 6
 """Samples of a kernel on a problem, and of one that takes five times as long as cuBLAS."""
 
-DUELS = {"4096": 25, "8192": 8}
-DUEL_LAUNCHES = 10
-"""The fastest kernels and cuBLAS again, under a load that lasts: how often, and launches each."""
+DUELS = {"4096": 60, "8192": 24}
+DUELLISTS, DUEL_LAUNCHES = 2, 10
+"""The fastest kernels of each of these problems and cuBLAS again, under a load that lasts: how
+often, how many of a problem, and launches each."""
 
-BASE = "serpentine"
-SWEPT: tuple[dict[str, int], ...] = (
-    {"BK": 16},
-    {"BK": 16, "STAGES": 4},
-    {"BK": 16, "GROUP": 1},
-    {"BK": 16, "GROUP": 16},
-    {"BK": 8, "STAGES": 4},
-    {"BK": 16, "BM": 256},
-    {"BK": 16, "BN": 256},
-    {"BK": 32, "BM": 256},
-    {"BK": 16, "BM": 256, "STAGES": 4},
-    {"BK": 16, "TM": 8, "TN": 16},
-    {"BK": 16, "TM": 8, "WM": 32},
-    {"BK": 16, "WM": 128, "WN": 32},
-)
-"""Variants of the last rung: the parameters that are changed."""
+SWEPT: dict[str, tuple[dict[str, int], ...]] = {
+    "serpentine": (
+        {"BK": 16},
+        {"BK": 16, "STAGES": 4},
+        {"BK": 16, "GROUP": 1},
+        {"BK": 16, "GROUP": 16},
+        {"BK": 8, "STAGES": 4},
+        {"BK": 16, "BM": 256},
+        {"BK": 16, "BN": 256},
+        {"BK": 32, "BM": 256},
+        {"BK": 16, "BM": 256, "STAGES": 4},
+        {"BK": 16, "TM": 8, "TN": 16},
+        {"BK": 16, "TM": 8, "WM": 32},
+        {"BK": 16, "WM": 128, "WN": 32},
+    ),
+    "short_loop": (
+        {"AHEAD": 0},
+        {"SERPENTINE": 0},
+        {"BK": 8, "STAGES": 4},
+    ),
+    "stream_k": (
+        {"STAGES": 4},
+        {"STAGES": 2},
+        {"GROUP": 1},
+        {"GROUP": 4},
+        {"GROUP": 16},
+        {"WM": 64, "WN": 32},
+        {"BK": 8, "STAGES": 4},
+        {"BK": 32},
+        {"COLUMNS": 1},
+        {"COLUMNS": 1, "BK": 32},
+        *(
+            {**blocks, **depth}
+            for blocks in (
+                {"BM": 64, "RESIDENT": 4, "SLOTS": 528},
+                {"BN": 64, "RESIDENT": 4, "SLOTS": 528},
+                {"BM": 256, "RESIDENT": 1, "SLOTS": 132},
+                {"BN": 256, "RESIDENT": 1, "SLOTS": 132},
+                {"BM": 96, "WM": 48, "TM": 12, "RESIDENT": 3, "SLOTS": 396},
+            )
+            for depth in ({}, {"BK": 32, "STAGES": 2})
+        ),
+    ),
+}
+"""Variants: the parameters of a rung that are changed."""
 
 
 def main() -> int:
@@ -97,6 +132,7 @@ def main() -> int:
     parser.add_argument("--nvrtc", action="store_true")
     parser.add_argument("--seconds", type=float, default=250.0)
     parser.add_argument("--only", default="", help="kernels whose id matches this expression")
+    parser.add_argument("--once", metavar="SIZE", help="launch each once, for a profiler")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
@@ -105,7 +141,11 @@ def main() -> int:
     if options.table:
         print("\n".join(tables(options.folder)))
         return 0
-    return Bench(options).run()
+    bench = Bench(options)
+    if options.once:
+        bench.once(options.once)
+        return 0
+    return bench.run()
 
 
 def rungs() -> list[Kernel]:
@@ -126,13 +166,15 @@ def rungs() -> list[Kernel]:
 
 
 def variants() -> list[Kernel]:
-    """The last rung with other parameters."""
-    spec = load_registry([ROOT / "kernels" / "ladder"], ROOT).specs[BASE]
+    """Rungs with other parameters."""
+    specs = load_registry([ROOT / "kernels" / "ladder"], ROOT).specs
     found = []
-    for changed in SWEPT:
-        title = "+".join(f"{name}:{value}" for name, value in changed.items())
-        params = tuple((dict(spec.params) | changed).items())
-        found += replace(spec, name=f"{BASE}[{title}]", params=params).kernels("cuda")
+    for rung, changes in SWEPT.items():
+        for changed in changes:
+            title = "+".join(f"{name}:{value}" for name, value in changed.items())
+            params = tuple((dict(specs[rung].params) | changed).items())
+            variant = replace(specs[rung], name=f"{rung}[{title}]", params=params)
+            found += variant.kernels("cuda")
     return found
 
 
@@ -301,6 +343,8 @@ class Bench:
             try:
                 launcher = Launcher(kernel, self.backend, self._executable(kernel), 20.0)
                 large = LARGE_CHECKS if kernel.op == "gemm" else ("1024", "333x777")
+                if dict(kernel.params).get("SLOTS"):
+                    large = (*large, SHARED_CHECK)
                 problems = [kernel.of_kind(Problem.parse(size, kernel.op)) for size in large]
                 for problem in (*exact_suite(kernel), *problems):
                     check_exactly(launcher.once, self.backend, problem, kernel=kernel.id)
@@ -336,7 +380,7 @@ class Bench:
         return Launcher(kernel, self.backend, self.backend.compile(program), 20.0)
 
     def _time(self, size: str, launchers: Sequence[Launcher]) -> None:
-        """Every kernel once in each round, cuBLAS (or a copy) at both ends of it."""
+        """Every kernel and cuBLAS (or a copy) once in each round, each time in another order."""
         op = launchers[0].kernel.op
         library = self._library(op)
         problem = Problem.parse(size, op)
@@ -350,8 +394,7 @@ class Bench:
                 launcher.once(workspace)
                 expected[launcher.kernel.id] = launcher.time(workspace, 1)
             for turn in range(ROUNDS):
-                order = [library, *launchers[:: -1 if turn % 2 else 1], library]
-                for launcher in order:
+                for launcher in shuffled([library, *launchers], turn):
                     name = launcher.kernel.id
                     seconds = expected.get(name, yardstick)
                     if self.left < 0 or (turn >= SLOW and seconds > 5 * yardstick):
@@ -366,25 +409,45 @@ class Bench:
         print(f"{op} {size}: {shown} [{time.monotonic() - self.started:.0f} s]", flush=True)
 
     def _duel(self, launchers: Sequence[Launcher]) -> None:
-        """The three fastest on the first problem and cuBLAS, many launches in a row each."""
-        samples = self.found["times"].get(f"gemm {PROBLEMS[0]}", {}).get("samples", {})
-        fastest = sorted(launchers, key=lambda x: median(samples.get(x.kernel.id, [1e9])))[:3]
+        """The fastest and cuBLAS, many launches in a row each."""
+        fastest: dict[str, Launcher] = {}
+        for size in DUELS:
+            samples = self.found["times"].get(f"gemm {size}", {}).get("samples", {})
+            timed = [launcher for launcher in launchers if launcher.kernel.id in samples]
+            timed.sort(key=lambda launcher: median(samples[launcher.kernel.id]))
+            fastest |= {launcher.kernel.id: launcher for launcher in timed[:DUELLISTS]}
         for size, rounds in DUELS.items():
-            if self.left < 0 or not samples:
+            if self.left < 0 or not fastest:
                 return
             problem = Problem.parse(size)
-            contenders = [self._library("gemm"), *fastest]
+            contenders = [self._library("gemm"), *fastest.values()]
             found: dict[str, list[float]] = {x.kernel.id: [] for x in contenders}
             after: list[Any] = []
             with loaded(self.backend, problem, operands(problem, 0, TIMED_RECIPE)) as workspace:
                 for turn in range(rounds):
-                    for launcher in contenders[:: -1 if turn % 2 else 1]:
-                        if self.left < 0:
-                            break
+                    if self.left < 0:
+                        break
+                    for launcher in shuffled(contenders, turn):
                         taken = launcher.time(workspace, DUEL_LAUNCHES) / DUEL_LAUNCHES
                         found[launcher.kernel.id].append(float(f"{taken:.6g}"))
                     after.append(dict(self.backend.conditions()))
             self.found["duels"][size] = {"samples": found, "after": after}
+
+    def once(self, size: str) -> None:
+        """Launch cuBLAS and each kernel once, unchecked, for a profiler that looks on."""
+        problem = Problem.parse(size)
+        kernels = [kernel for kernel in chosen(self.options) if kernel.op == "gemm"]
+        launchers = [
+            Launcher(kernel, self.backend, self._executable(kernel), 60.0) for kernel in kernels
+        ]
+        with loaded(self.backend, problem, operands(problem, 0, TIMED_RECIPE)) as workspace:
+            for launcher in (self._library("gemm"), *launchers):
+                launcher.once(workspace)
+                print(launcher.kernel.id, flush=True)
+
+
+def shuffled(launchers: Sequence[Launcher], turn: int) -> list[Launcher]:
+    return random.Random(turn).sample(launchers, len(launchers))
 
 
 # --- what is written ------------------------------------------------------------------------------

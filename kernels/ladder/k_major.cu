@@ -56,6 +56,28 @@
 // change       = "every other row of multiply-adds runs backwards"
 // ///
 
+// /// gemm
+// name         = "more_warps"
+// entry        = "scaled_gemm<BM, BN, BK, WM, WN, TM, TN, STAGES, GROUP, AHEAD, SERPENTINE>"
+// block        = ["BM // WM * (BN // WN) * 32"]
+// grid         = ["cdiv(N, BN) * cdiv(M, BM)"]
+// shared_mem   = "4 * STAGES * BK * (BM + 4 + BN)"
+// params       = { BM=128, BN=128, BK=32, WM=32, WN=64, TM=8, TN=8, STAGES=3, GROUP=8, AHEAD=1, SERPENTINE=1 }
+// derived_from = "serpentine"
+// change       = "8 x 8 elements of C per thread instead of 16 x 8, by twice as many threads"
+// ///
+
+// /// gemm
+// name         = "short_loop"
+// entry        = "scaled_gemm<BM, BN, BK, WM, WN, TM, TN, STAGES, GROUP, AHEAD, SERPENTINE>"
+// block        = ["BM // WM * (BN // WN) * 32"]
+// grid         = ["cdiv(N, BN) * cdiv(M, BM)"]
+// shared_mem   = "4 * STAGES * BK * (BM + 4 + BN)"
+// params       = { BM=128, BN=128, BK=16, WM=32, WN=64, TM=8, TN=8, STAGES=3, GROUP=8, AHEAD=1, SERPENTINE=1 }
+// derived_from = "more_warps"
+// change       = "tiles 16 deep instead of 32: half the code"
+// ///
+
 #include "edges.cuh"
 
 // C = alpha A B. SERPENTINE and AHEAD are 0 or 1.
