@@ -96,7 +96,7 @@ def close(
             notes.append(f"report: {path}")
         except ConfigError as error:
             faults.append(str(error))
-    told = [*_table_lines(timed), *_remarks(timed), *remarks(records), *notes]
+    told = [*_table_lines(timed), *_words(records), *_remarks(timed), *remarks(records), *notes]
     lines = [*told, *(f"ERROR: {f}" for f in faults)]
     if github.is_actions(os.environ):
         lines += _for_github(document, options.root, faults)
@@ -112,13 +112,18 @@ def _table_lines(timed: Sequence[Record]) -> list[str]:
     return [*(["CPU execution: not GPU times"] if on_cpu else []), *table(timed)]
 
 
-def _remarks(timed: Sequence[Record]) -> list[str]:
-    """A line for each passed case whose verdict needs words, and what to do about new ones."""
-    lines = [
+def _words(records: Sequence[Record]) -> list[str]:
+    """A line for each passed case whose verdict needs words, timed or not."""
+    return [
         sentence(r.case, r.result, r.verdict)
-        for r in timed
+        for r in records
         if r.verdict and r.outcome == "passed" and r.gate in ("faster", "withheld", "inconclusive")
     ]
+
+
+def _remarks(timed: Sequence[Record]) -> list[str]:
+    """What to do about new cases, and what of those that were timed was left out."""
+    lines = []
     gates = Counter(record.gate for record in timed)
     if gates["new"]:
         reasons = {note for r in timed if r.verdict and r.gate == "new" for note in r.verdict.notes}
