@@ -24,7 +24,7 @@ from pytest_gemm.options import BASELINE, Options
 from pytest_gemm.record import Record
 from pytest_gemm.report.verdict import explain
 from pytest_gemm.result import Result
-from pytest_gemm.static.gate import held_against_stored, since_stored
+from pytest_gemm.static.gate import held_against_stored, since_opponent, since_stored
 from pytest_gemm.tolerance import Tolerance
 from pytest_gemm.verdict import Verdict
 
@@ -178,8 +178,8 @@ class GemmSession:
         if verdict and verdict.fails(strict=mode == "strict"):
             commands = self._repeat(target), self._accept(target)
             messages.append(explain(case, result, verdict, *commands))
-            if verdict.fails() and self._opponents is None:
-                messages += filter(None, [since_stored(case, result, self.store)])
+            if verdict.fails():
+                messages += filter(None, [self._changed_code(case, function, result)])
         gate = verdict.outcome if verdict else ""
         if mode == "strict" and verdict is None and not result.digest:
             # Its traffic is the kernel's, and says nothing of this problem.
@@ -194,6 +194,11 @@ class GemmSession:
             f"{case.title}: {change}; accept with: {accept}"
             for change in changes(case, result, self.store, strict=strict)
         ]
+
+    def _changed_code(self, case: Case, function: Function | None, result: Result) -> str:
+        if self._opponents is None:
+            return since_stored(case, result, self.store)
+        return since_opponent(self._opponents.find(case, function).case.kernel, case, result)
 
     def _accept(self, target: str) -> str:
         """The command that stores what this case measures."""

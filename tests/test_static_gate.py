@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,8 +21,9 @@ from pytest_gemm.record import Record
 from pytest_gemm.registry import load_registry
 from pytest_gemm.result import Result
 from pytest_gemm.runner import Runner
+from pytest_gemm.session import GemmSession
 from pytest_gemm.static import gate
-from pytest_gemm.static.gate import held_against_stored, remarks, since_stored
+from pytest_gemm.static.gate import held_against_stored, remarks, since_opponent, since_stored
 from pytest_gemm.static.inspection import MachineCode
 from tests.conftest import Project
 from tests.memory_backend import MemoryBackend
@@ -303,6 +305,19 @@ def test_an_unchanged_source_is_explained_by_its_compiler(slower: Case, tmp_path
     )
 
 
+def test_a_slowdown_against_another_kernel_is_explained_by_both(
+    slower: Case, tmp_path: Path
+) -> None:
+    old = kernel(tmp_path)
+    assert since_opponent(old, slower, TIMED) == (
+        "machine code for sm_90: bytes of spill loads 0 -> 8; registers 71 -> 184"
+    )
+    assert since_opponent(slower.kernel, slower, TIMED) == ""
+    assert since_opponent(old, slower, replace(TIMED, environment={})) == ""
+    blas = Kernel("blas", callable="tests.blas")
+    assert since_opponent(blas, slower, TIMED) == "", "Python has none"
+
+
 def test_why_nothing_is_explained_is_said(
     slower: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -410,3 +425,15 @@ def test_a_slower_kernel_fails_with_what_changed_in_its_code(project: Project) -
     result = project.bench()
     assert result.parseoutcomes() == {"failed": 1}
     result.stdout.fnmatch_lines(["blas on 16x16x16: slower*", "*accept:*", "machine code*: worse"])
+
+
+def test_what_a_kernel_is_measured_against_is_what_it_is_compared_with(
+    slower: Case, tmp_path: Path
+) -> None:
+    opponent = SimpleNamespace(case=replace(slower, kernel=kernel(tmp_path)))
+    opponents = SimpleNamespace(find=lambda case, function: opponent)
+    here = SimpleNamespace(_opponents=opponents, store=BaselineStore(tmp_path / "none"))
+    text = GemmSession._changed_code(here, slower, None, TIMED)  # type: ignore[arg-type]
+    assert text == "machine code for sm_90: bytes of spill loads 0 -> 8; registers 71 -> 184"
+    here._opponents = None
+    assert GemmSession._changed_code(here, slower, None, TIMED) == ""  # type: ignore[arg-type]

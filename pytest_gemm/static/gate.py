@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from pytest_gemm.baselines import BaselineStore, Fact, Session, source_hash
 from pytest_gemm.case import Case
@@ -89,19 +89,34 @@ def since_stored(case: Case, result: Result, store: BaselineStore) -> str:
     stored of the code that the compiler of those sessions made. Empty where there is nothing to
     tell: on a CPU, of kernels in Python, of code that is the same or was not stored.
     """
+
+    def stored(inspector: Inspector, architecture: str) -> Facts | None:
+        reference = store.reference(result.device["name"], case.kernel.id, case.id)
+        if reference is None:
+            return None
+        return _code_of(reference.newest, case.kernel, architecture, store, inspector)
+
+    return _since(stored, case.kernel, result)
+
+
+def since_opponent(opponent: Kernel, case: Case, result: Result) -> str:
+    """As ``since_stored``, of a kernel that this one was measured against."""
+    if opponent.is_python:
+        return ""
+    return _since(lambda i, name: i.inspect(opponent, name).facts, case.kernel, result)
+
+
+def _since(old: Callable[[Inspector, str], Facts | None], kernel: Kernel, result: Result) -> str:
     capability = result.environment.get("compute_capability")
-    if not capability or case.kernel.is_python:
+    if not capability or kernel.is_python:
         return ""
     architecture = f"sm_{str(capability).replace('.', '')}"
     try:
-        reference = store.reference(result.device["name"], case.kernel.id, case.id)
-        if reference is None:
-            return ""
         inspector = Inspector(find_toolchain())
-        old = _code_of(reference.newest, case.kernel, architecture, store, inspector)
-        if old is None:
+        before = old(inspector, architecture)
+        if before is None:
             return ""
-        moved = _shortened(changes(old, inspector.inspect(case.kernel, architecture).facts))
+        moved = _shortened(changes(before, inspector.inspect(kernel, architecture).facts))
     except GemmError as error:
         return f"machine code not compared: {str(error).partition(chr(10))[0]}"
     return f"machine code for {architecture}: {moved}" if moved else ""
