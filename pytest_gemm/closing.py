@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pytest_gemm.baselines import BaselineStore
+from pytest_gemm.baselines import BaselineStore, Session, source_hash
 from pytest_gemm.errors import BaselineError, ConfigError
 from pytest_gemm.exact import facts_of
-from pytest_gemm.judging import session_of, source_of
+from pytest_gemm.judging import session_of
 from pytest_gemm.limiting import unchecked_limits
 from pytest_gemm.options import Options
 from pytest_gemm.record import Record
@@ -195,14 +196,14 @@ def _vanished(
     compared = _kernel_of if options.sizes else _hot
     known = {compared(case) for case in cases}
     store = BaselineStore(options.baselines)
-    new = {_program(r): r.case.id for r in records if r.gate in ("new", "stored")}
+    new = {_program_of(r): r.case.id for r in records if r.gate in ("new", "stored")}
     for kernel, name in store.names(device):
         if compared(name) in known:
             continue
         now = None
         with suppress(BaselineError):
-            if series := store.reference(device, kernel, name):
-                now = new.get((series.newest.source, _problem_of(name)))
+            if new and (series := store.reference(device, kernel, name)):
+                now = new.get(_stored_program(store, series.newest))
         if now:
             yield (
                 f"renamed: {name} is {now} now, by its source: store that one, and drop the old "
@@ -212,8 +213,25 @@ def _vanished(
             yield f"vanished: {name} is stored, but is no case of this project"
 
 
-def _program(record: Record) -> tuple[str, str]:
-    return source_of(record.case.kernel), _problem_of(record.case.id)
+Program = tuple[str, str, str]
+"""A source without the name of its kernel, parameters, and a problem."""
+
+
+def _program_of(record: Record) -> Program:
+    kernel = record.case.kernel
+    return _program(kernel.code, kernel.entry, dict(kernel.params), record.case.id)
+
+
+def _stored_program(store: BaselineStore, session: Session) -> Program:
+    """Raises BaselineError where the source is not stored."""
+    source = store.source(session.source)
+    return _program(source, session.launch["entry"], session.launch["params"], session.benchmark)
+
+
+def _program(source: str, entry: str, params: Mapping[str, int], benchmark: str) -> Program:
+    *_, name = re.findall(r"\w+", re.sub(r"<.*?>", "", entry))
+    nameless = re.sub(rf"\b{name}\b", "", source)
+    return source_hash(nameless), json.dumps(params, sort_keys=True), _problem_of(benchmark)
 
 
 def _problem_of(benchmark: str) -> str:

@@ -405,7 +405,8 @@ def test_a_bench_under_xdist_is_as_without_it(project: Project, args: list[str])
 
 def test_vanished_benchmarks_are_seen_under_xdist(project: Project) -> None:
     project.bench("--gemm-baseline=update")
-    project.script({}, kernels=KERNELS.replace("def plus", "def sum_of"))
+    other = KERNELS.replace("def plus", "def sum_of").replace("np.add(A, B, out=C)", "C[:] = A + B")
+    project.script({}, kernels=other)
     result = project.bench("-n", "2", "--gemm-baseline=strict")
     assert result.ret == 1
     result.stdout.fnmatch_lines(["*vanished: plus-16x16-float32 is stored*"])
@@ -591,3 +592,23 @@ def test_a_renamed_kernel_is_listed_with_its_new_name(project: Project) -> None:
         ["renamed: naive-16x16x16-float32 is plain-16x16x16-float32 now, by its source: *"]
     )
     assert project.bench(*run, "--gemm-baseline=strict").ret == 1
+
+
+SWEEP = """
+    @pytest_gemm.kernel(op="add", sizes=["16x16"], sweep={"P": [1, 2]}, deterministic=True)
+    def swept(A, B, C, P):
+        np.add(A, B, out=C)
+"""
+
+
+def test_a_sweep_whose_function_has_another_name_is_renamed_variant_by_variant(
+    project: Project,
+) -> None:
+    project.script({}, kernels=KERNELS + SWEEP)
+    project.bench("--gemm-baseline=update")
+    project.script({}, kernels=KERNELS + SWEEP.replace("swept", "brushed"))
+    lines = project.bench().outlines
+    renamed = [line.partition(" now, ")[0] for line in lines if line.startswith("renamed: ")]
+    assert renamed == [
+        f"renamed: swept[P:{p}]-16x16-float32 is brushed[P:{p}]-16x16-float32" for p in (1, 2)
+    ]
