@@ -17,7 +17,7 @@ ORDER = [
     *("slicing", "frontmatter", "includes"),
     *("limits", "kernelspec", "binding"),
     *("schema", "operation", "epilogue", "declaration", "python_kernel", "registry"),
-    *("stats", "bits", "matrices", "baselines"),
+    *("stats", "fits", "bits", "matrices", "baselines"),
     *("margin", "calibration", "tolerance", "screen", "duet", "verdict", "conditions"),
     *("backends.base", "backends.choice", "backends.host", "backends.serial"),
     *("backends.cuda", "backends"),

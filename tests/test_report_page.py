@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import re
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -206,6 +208,27 @@ def test_a_sweep_is_a_curve_over_its_parameter() -> None:
     assert [row["value"] for row in figure.rows] == [4, 8, 16, 32]
 
 
+def swept_sides(rate: Callable[[int], float]) -> Document:
+    sides = {"swept": ("SIDE",), "block": ("SIDE", "SIDE")}
+    return document(
+        *(
+            same("sides", 2 * 512**3 / rate(side), size=512, params=(("SIDE", side),), **sides)
+            for side in (1, 2, 4, 8, 16, 32)
+        )
+    )
+
+
+def test_a_sweep_of_the_side_of_a_block_has_its_fit() -> None:
+    [figure] = drawn(swept_sides(lambda side: 1e11 + 2e11 * math.log(side))).values()
+    [fit] = [x["data"]["values"] for x in figure.spec["layer"] if "data" in x]
+    assert fit[0] == pytest.approx({"value": 1, "rate": 100}, rel=1e-3)
+    assert fit[-1] == pytest.approx({"value": 32, "rate": 100 + 200 * math.log(32)}, rel=1e-3)
+    assert figure.notes[0].startswith("The logarithmic fit: R^2 = 1.0000")
+    [flat] = drawn(swept_sides(lambda side: 1e11)).values()
+    assert not [x for x in flat.spec["layer"] if "data" in x]
+    assert flat.notes[0].startswith("No logarithmic fit: ")
+
+
 def test_of_many_kernels_those_that_failed_are_shown_first() -> None:
     many = [same(f"k{i:02}", 0.001 * (i + 1), size=256) for i in range(20)]
     figure = drawn(document(*many, slower("bad", 9.0)))["rate-gemm-float32"]
@@ -262,8 +285,10 @@ STUDIES = [
         [measured("device", f"swept[SIDE:{s}]", 1000, 0.001 + 0.01 * 0.5**s, block=[s, s, 1])
          for s in (1, 2, 4, 8, 16, 32)],
         {"swept": {
-            "time": {**FIT, "coefficients": {"floor": 0.001, "height": 0.01, "rate": 0.693}},
-            "rate": {**FIT, "coefficients": {}, "reason": "no better than a constant (p = 0.2)"},
+            "time": {**FIT, "model": "exponential",
+                     "coefficients": {"floor": 0.001, "height": 0.01, "rate": 0.693}},
+            "rate": {**FIT, "model": "logarithmic", "coefficients": {},
+                     "reason": "no better than a constant (p = 0.2)"},
         }},
     ),
     study(

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_gemm.stats import Estimate, summarize
 from pytest_gemm.studies.crossover import Crossover, crossover
-from pytest_gemm.studies.fits import exponential, is_told, leading_ratio, logarithmic, polynomial
+from pytest_gemm.fits import exponential, is_told, leading_ratio, logarithmic, polynomial
 
 SIZES = [10, 14, 20, 28, 40, 56, 80, 112, 160, 224, 320, 448, 640, 896, 1280]
 

@@ -30,7 +30,7 @@ def add(commands: Commands) -> None:
         help="results of one run, of studies, or both",
     )
     parser.add_argument(
-        "out", type=Path, metavar="OUT", help="the file to write: .html, .md or .json"
+        "out", type=Path, metavar="OUT", help="the file to write: .html, .md or a new .json"
     )
     parser.set_defaults(run=run)
 

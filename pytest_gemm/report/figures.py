@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
+from pytest_gemm.report.fitted import curve, goodness
 from pytest_gemm.report.marks import (
     FAINT,
     INK,
@@ -241,6 +243,9 @@ def _sweeps(timed: Sequence[Line]) -> Iterator[Figure]:
             {**_row(x), "value": x.swept[0][1]} for x in sorted(own, key=lambda x: x.swept[0][1])
         ]
         problems = list(dict.fromkeys(x.problem for x in own))
+        fit = _fit_over_sides(own) if len(problems) == 1 else None
+        fitted = curve(fit, [x.swept[0][1] for x in own], "value", "rate", GIGA)
+        bars = "bars are 95 % intervals of medians"
         encoding = {
             "x": Axis("value", parameter).to_dict(),
             "y": Axis("rate", f"G{own[0].unit}", zero=True).to_dict(),
@@ -249,9 +254,10 @@ def _sweeps(timed: Sequence[Line]) -> Iterator[Figure]:
         yield Figure(
             id=f"sweep-{len(family)}-{family}-{parameter}-{dtype}",
             title=f"{family} over {parameter}, {dtype}",
-            text=f"Rate against {parameter}; bars are 95 % intervals of medians.",
+            text=f"Rate against {parameter}; {bars}{', the curve is a fit' if fitted else ''}.",
             spec=layered(
                 encoding,
+                *fitted,
                 line("value"),
                 whisker(encoding["y"], "rate_low", "rate_high"),
                 points(TIPS, shapes("problem", problems)),
@@ -259,7 +265,18 @@ def _sweeps(timed: Sequence[Line]) -> Iterator[Figure]:
             rows=tuple(rows),
             choice="problem",
             series=tuple(problems),
+            notes=tuple(goodness(fit)),
         )
+
+
+def _fit_over_sides(own: Sequence[Line]) -> dict[str, Any] | None:
+    """The logarithmic fit of the rates, where the side of a square block was swept."""
+    if not all(x.is_side for x in own):
+        return None
+    from pytest_gemm.fits import logarithmic
+
+    points = [(x.swept[0][1], x.rate or 0.0) for x in own]
+    return logarithmic(*zip(*points, strict=True)).to_dict()
 
 
 def of_a_case() -> dict[str, Spec]:

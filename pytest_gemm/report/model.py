@@ -47,6 +47,7 @@ class Line:
     """One case. Times in seconds per launch, rates in FLOP/s, or B/s where ``unit`` says so.
 
     ``size`` is N of a square problem, otherwise that of a square one with as many operations.
+    ``is_side``: the one parameter that is ``swept`` is both sides of a square block.
     ``intensity`` is in FLOP per byte of the least traffic; ``ceiling`` the rate of the vendor's
     routine named ``reference``, measured on the same problem. ``changes`` are the change with its
     interval, ``threshold`` the one above which it fails; fractions. ``headline`` is one sentence,
@@ -79,6 +80,7 @@ class Line:
     derived_from: str = ""
     change_made: str = ""
     swept: tuple[tuple[str, int], ...] = ()
+    is_side: bool = False
     change: float | None = None
     change_low: float | None = None
     change_high: float | None = None
@@ -206,6 +208,7 @@ def _line(record: Record, history: Mapping[str, Sequence[Past]]) -> Line:
         derived_from=kernel.derived_from,
         change_made=kernel.change,
         swept=tuple((name, value) for name, value in kernel.params if name in kernel.swept),
+        is_side=len(kernel.swept) == 1 and kernel.block == kernel.swept * 2,
         change=verdict.change if verdict else None,
         change_low=verdict.low if verdict else None,
         change_high=verdict.high if verdict else None,

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from pytest_gemm.report.fitted import curve, goodness
 from pytest_gemm.report.marks import (
     INK,
     Axis,
@@ -28,9 +29,6 @@ Study = Mapping[str, Any]
 Measured = Mapping[str, Any]
 
 GIGA = 1e9
-
-CURVE = 80
-"""Points of a fitted curve."""
 
 WAYS = {
     "alone": ("", "kernel alone"),
@@ -113,12 +111,9 @@ def _block_sizes(study: Study, id: str) -> Iterator[Figure]:
         rows = [_side(m) for m in sorted(measured, key=lambda m: m["block"][0])]
         sides = [row["side"] for row in rows]
         about = f"{name} on {measured[0]['problem']}, {_where(study)}"
-        for what, field, unit, fit in (
-            ("rate", "rate", "GFLOP/s", "logarithmic"),
-            ("time", "time", "time in ms", "exponential"),
-        ):
-            found = fits.get(what)
-            curve = _fitted(found, sides, field) if found and not found["reason"] else []
+        for field, unit, scale in (("rate", "GFLOP/s", GIGA), ("time", "time in ms", 1e-3)):
+            found = fits.get(field)
+            fitted = curve(found, sides, "side", field, scale)
             encoding = {
                 "x": Axis("side", "side of the block").to_dict(),
                 "y": Axis(field, unit, zero=True).to_dict(),
@@ -128,18 +123,13 @@ def _block_sizes(study: Study, id: str) -> Iterator[Figure]:
             marks["mark"]["color"] = "var(--series-1)"
             bars = whisker(encoding["y"], f"{field}_low", f"{field}_high")
             bars["mark"]["stroke"] = "var(--series-1)"
-            fitted: Spec = {
-                "data": {"values": curve},
-                "mark": {"type": "line", "stroke": "var(--series-8)", "strokeWidth": 2,
-                         "aria": False},
-            }  # fmt: skip
             yield Figure(
-                id=f"{id}-block-{index}-{what}",
-                title=f"Study of block sizes: {what} of {name}",
-                text=f"{about}; the line is the {fit} fit." if curve else f"{about}.",
-                spec=layered(encoding, *([fitted] if curve else []), bars, marks),
+                id=f"{id}-block-{index}-{field}",
+                title=f"Study of block sizes: {field} of {name}",
+                text=f"{about}; the line is the {found['model']} fit." if fitted else f"{about}.",
+                spec=layered(encoding, *fitted, bars, marks),
                 rows=tuple(rows),
-                notes=tuple(_goodness(fit, found)),
+                notes=tuple(goodness(found)),
             )
 
 
@@ -157,28 +147,6 @@ def _side(m: Measured) -> dict[str, Any]:
         "rate_text": rate(m["flops"] / e["median"], "FLOP/s"),
         "time_text": seconds(e["median"]),
     }
-
-
-def _fitted(fit: Mapping[str, Any], sides: Sequence[int], field: str) -> list[dict[str, float]]:
-    """Points of ``floor + height exp(-rate s)`` (ms), or ``offset + slope ln(s)`` (GFLOP/s)."""
-    c = fit["coefficients"]
-    low, high = min(sides), max(sides)
-    xs = [low + (high - low) * i / (CURVE - 1) for i in range(CURVE)]
-    if field == "time":
-        ys = [1e3 * (c["floor"] + c["height"] * math.exp(-c["rate"] * x)) for x in xs]
-    else:
-        ys = [(c["offset"] + c["slope"] * math.log(x)) / GIGA for x in xs]
-    return [{"side": x, field: y} for x, y in zip(xs, ys, strict=True)]
-
-
-def _goodness(model: str, fit: Mapping[str, Any] | None) -> Iterator[str]:
-    if fit is None:
-        return
-    if fit["reason"]:
-        yield f"No {model} fit: {fit['reason']}."
-        return
-    residual = f"{100 * fit['residual']:.2g} %"
-    yield f"The {model} fit: R^2 = {fit['r_squared']:.4f}, rms residual {residual}."
 
 
 def _crossovers(study: Study, id: str) -> Iterator[Figure]:

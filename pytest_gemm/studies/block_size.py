@@ -10,12 +10,12 @@ from math import prod
 from typing import Any
 
 from pytest_gemm.errors import ConfigError, GemmError
+from pytest_gemm.fits import exponential, logarithmic
 from pytest_gemm.kernelspec import Kernel
 from pytest_gemm.markdown import NOTHING, code, digits, table
 from pytest_gemm.report.text import rate, seconds
 from pytest_gemm.static.occupancy import occupancy
 from pytest_gemm.studies.document import Measured, Study
-from pytest_gemm.studies.fits import exponential, logarithmic
 from pytest_gemm.studies.lab import Lab
 
 

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from pytest_gemm.case import Case
 from pytest_gemm.errors import ConfigError
+from pytest_gemm.fits import Fit, leading_ratio, polynomial
 from pytest_gemm.problem import Problem
 from pytest_gemm.studies.crossover import crossover
 from pytest_gemm.studies.document import Measured, Side
-from pytest_gemm.studies.fits import Fit, leading_ratio, polynomial
 from pytest_gemm.studies.lab import Lab
 from pytest_gemm.studies.sides import DTYPE, c_kernels, numpy_kernels
 

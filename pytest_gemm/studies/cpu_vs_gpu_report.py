@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from pytest_gemm.fits import is_told
 from pytest_gemm.markdown import NOTHING, code, digits, giga, table, with_error
 from pytest_gemm.report.text import seconds
 from pytest_gemm.studies.cpu_vs_gpu import DEGREES, WAYS, Curve, curves_of, operations, transfers_of
 from pytest_gemm.studies.document import Study
-from pytest_gemm.studies.fits import is_told
 
 TITLES = {"add": "Addition", "gemm": "Multiplication"}
 
