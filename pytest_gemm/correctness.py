@@ -180,11 +180,11 @@ def check_exactly(
 ) -> Agreement:
     """Launch on whole numbers, whose every partial sum is exact: C must equal the product.
 
-    Launched twice: where C must not be read (beta = 0, an addition) it holds NaN, then a large
-    number (see ``device.poisons``); else it holds its operand both times. A, B and all memory
-    around the three matrices must stay as they were. What is not exact even so, such as a user's
-    reference, may err by ``exact_bounds``. Raises WrongResultError, whose first line is complete in
-    itself, and KernelFault.
+    Launched twice: where C must not be read (beta = 0, an addition) it holds NaN (with ``finite_c``
+    its operand), then a large number (see ``device.poisons``); else it holds its operand both
+    times. A, B and all memory around the three matrices must stay as they were. What is not exact
+    even so, such as a user's reference, may err by ``exact_bounds``. Raises WrongResultError, whose
+    first line is complete in itself, and KernelFault.
     """
     data = operands(problem, seed, "integers")
     exact = reference(problem, data)
@@ -253,13 +253,13 @@ def _observe(run: Run, workspace: Workspace, data: Operands, kernel: str) -> Ite
     """
     problem = workspace.problem
     before: Elements
-    if problem.reads_c:
-        olds = [("its operand", data.C)] * 2
-    else:
-        olds = [
+    olds = [("its operand", data.C)] * 2
+    if not problem.reads_c:
+        poisoned = [
             ("NaN" if np.isnan(old) else number(float(old)), np.broadcast_to(old, data.C.shape))
             for old in poisons(problem.out_dtype)
         ]
+        olds = [olds[0], poisoned[1]] if problem.finite_c else poisoned
     for held, before in olds:
         workspace.fill(before)
         try:

@@ -94,7 +94,7 @@ class _Common:
     source (another one where a sidecar declares it). ``source`` is complete: local includes are
     expanded, and ``#line`` directives name their files. ``args``, ``block``, ``grid``,
     ``shared_mem`` and ``requires`` hold expressions. ``callable`` is ``path::qualname`` of a
-    Python kernel and empty for CUDA. From ``dtype`` to ``reference_reads_c`` are the fields of
+    Python kernel and empty for CUDA. From ``dtype`` to ``finite_c`` are the fields of
     ``Problem`` that a size does not say; ``leading`` holds expressions for those of lda, ldb and
     ldc that are declared. ``different_barriers``: threads of a block may pass one
     barrier at different lines. ``margin`` is a fraction where there is one, ``limits`` what the
@@ -127,6 +127,7 @@ class _Common:
     batch: int = 1
     reference: str = ""
     reference_reads_c: bool = False
+    finite_c: bool = False
     derived_from: str = ""
     change: str = ""
     deterministic: bool = True
@@ -301,6 +302,7 @@ class Kernel(_Common):
             batch=self.batch,
             reference=self.reference,
             reference_reads_c=self.reference_reads_c,
+            finite_c=self.finite_c,
         )
         values = self._values(own)
         for name, text in self.leading:

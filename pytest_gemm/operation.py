@@ -11,7 +11,7 @@ from pytest_gemm.kernelspec import LEADING_DIMENSIONS
 from pytest_gemm.problem import BATCH, DIMENSIONS, LAYOUTS, TRANSPOSITIONS
 from pytest_gemm.schema import KEYS, Reader, short
 
-_GEMM_ONLY = ("acc_dtype", "transa", "transb", "alpha", "beta", "batch", "reference")
+_GEMM_ONLY = ("acc_dtype", "transa", "transb", "alpha", "beta", "batch", "reference", "finite_c")
 _REFERENCE = re.compile(r"[^:]+\.py:[A-Za-z_]\w*")
 
 
@@ -30,6 +30,7 @@ class Operation:
     beta: float
     batch: int
     reference: str
+    finite_c: bool
 
     @property
     def types(self) -> dict[str, str]:
@@ -67,6 +68,7 @@ def read_operation(reader: Reader, op: str, params: Sequence[str]) -> Operation:
         beta=reader.scalar("beta", 0.0),
         batch=reader.count("batch", 1),
         reference=_reference(reader),
+        finite_c=reader.boolean("finite_c", False),
     )
     if operation.alpha == 0:
         reader.fail("alpha = 0 cannot be: nothing would be multiplied", "alpha")

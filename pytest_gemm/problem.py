@@ -40,6 +40,7 @@ class Problem:
 
     ``reference`` names a function of A, B and C that says what C should be instead, as
     ``file:name``; it is given the old C where ``reference_reads_c``.
+    ``finite_c``: C holds finite numbers before, also where the result does not depend on them.
     """
 
     op: str
@@ -63,6 +64,7 @@ class Problem:
     strideC: int = 0
     reference: str = ""
     reference_reads_c: bool = False
+    finite_c: bool = False
 
     def __post_init__(self) -> None:
         for field, choices in (("out_dtype", OUTPUTS), ("acc_dtype", ACCUMULATORS)):

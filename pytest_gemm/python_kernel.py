@@ -55,6 +55,7 @@ def kernel(
     derived_from: str = ...,
     change: str = ...,
     deterministic: bool = ...,
+    finite_c: bool = ...,
     margin: float | Mapping[str, float] = ...,
     max_us: Figure = ...,
     min_gflops: Figure = ...,

@@ -60,6 +60,7 @@ KEYS: Mapping[str, str] = {
     "change": "a text that says what differs from derived_from",
     "deterministic": "true or false",
     "different_barriers": "true or false",
+    "finite_c": "true or false",
     "margin": "a number of percent such as 2, or a table with host and cuda",
     "max_us": f"a number of microseconds such as 900, {_BY_PROBLEM}",
     "min_gflops": f"a number of GFLOP/s such as 20000, {_BY_PROBLEM}",
@@ -78,7 +79,7 @@ PYTHON_KEYS: Mapping[str, str] = {
         *("name", "op", "sizes", "requires", "params", "sweep"),
         *("dtype", "out_dtype", "acc_dtype", "layout", "transa", "transb", "lda", "ldb", "ldc"),
         *("alpha", "beta", "batch", "reference"),
-        *("derived_from", "change", "deterministic", "margin", *LIMITS),
+        *("derived_from", "change", "deterministic", "finite_c", "margin", *LIMITS),
     )
 } | {"backend": "'host', 'cuda' or None"}
 

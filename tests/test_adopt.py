@@ -92,10 +92,10 @@ WILD = (
     Wild("alpha_beta", "M N K alpha A B beta C"),
     Wild(
         "reads_old_c",
-        says=(
-            r"reads_old_c.cu:11 reads C also where beta = 0: .* the old C is read although",
-            "not adopted",
-        ),
+        "M N K alpha A B beta C",
+        ("cdiv(M, 16)", "cdiv(N, 16)"),
+        says=(r"reads_old_c.cu:11 reads C also where beta = 0, .* declared as finite_c = true",),
+        kind=(("finite_c", True),),
     ),
     Wild(
         "column_major",
@@ -219,7 +219,7 @@ WILD = (
 
 KIND = (
     *("op", "dtype", "layout", "transa", "transb", "alpha", "beta"),
-    *("deterministic", "different_barriers"),
+    *("deterministic", "different_barriers", "finite_c"),
 )
 
 

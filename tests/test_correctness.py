@@ -172,6 +172,49 @@ def test_with_beta_c_holds_its_operand_both_times(backend):
     assert all(np.array_equal(old, C) for old in seen)
 
 
+FINITE = replace(RECTANGLE, finite_c=True)
+
+
+def test_a_c_that_is_declared_finite_holds_its_operand_and_then_a_number(backend):
+    seen = []
+    check_exactly(recording(seen, FINITE), backend, FINITE, 3, kernel="right")
+    operand, numbers = seen
+    assert np.array_equal(operand, operands(FINITE, 3, "integers").C)
+    assert operand.all()
+    assert (numbers == FILL).all()
+    with_beta = replace(SCALED, finite_c=True)
+    seen = []
+    check_exactly(recording(seen, with_beta), backend, with_beta, 3, kernel="right")
+    assert all(np.array_equal(old, operands(SCALED, 3, "integers").C) for old in seen)
+
+
+def test_zero_times_a_finite_c_is_right_where_that_is_declared(backend):
+    def multiplies(A, B, C):
+        C[...] = A @ B + np.float32(0) * C
+
+    check_exactly(launching(multiplies), backend, FINITE, kernel="k")
+    data = operands(FINITE, 0, "uniform")
+    with Workspace(backend, FINITE) as workspace:
+        workspace.load(data)
+        check_timed(launching(multiplies), workspace, data, kernel="k")
+    with pytest.raises(WrongResultError, match="the old C is read although beta = 0"):
+        check_exactly(launching(multiplies), backend, RECTANGLE, kernel="k")
+
+
+@pytest.mark.parametrize("wrong", [
+    lambda AB, C: AB + C,
+    lambda AB, C: AB + np.float32(2.0**-20) * C,
+    lambda AB, C: np.where(C == FILL, AB, C),
+    lambda AB, C: np.where(C == FILL, C, AB),
+])  # fmt: skip
+def test_a_result_that_depends_on_a_finite_c_is_wrong_all_the_same(wrong, backend):
+    def run(A, B, C):
+        C[...] = wrong(A @ B, C)
+
+    with pytest.raises(WrongResultError):
+        check_exactly(launching(run), backend, FINITE, kernel="k")
+
+
 def test_a_result_that_is_right_once_is_not_enough(backend):
     """Whatever the first launch leaves must not help the second."""
 

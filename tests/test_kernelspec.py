@@ -47,6 +47,15 @@ def problem(text: str = "100x70x33", op: str = "gemm") -> Problem:
     return Problem.parse(text, op)
 
 
+def test_a_finite_c_is_of_the_problem_and_of_no_other_benchmark() -> None:
+    plain, declared = one(), one(DIMS + "finite_c = true")
+    assert not plain.problem("64").finite_c
+    assert declared.problem("64") == dataclasses.replace(plain.problem("64"), finite_c=True)
+    assert declared.problem("64").label == plain.problem("64").label
+    assert declared.problem("64").bytes == plain.problem("64").bytes
+    assert declared.source_hash == plain.source_hash
+
+
 def test_defaults() -> None:
     spec = declare()
     assert (spec.name, spec.path, spec.line, spec.op, spec.entry) == (
@@ -325,6 +334,8 @@ MISTAKES = [
     (DIMS + "batch = 0", 4, "batch = 0 cannot be: it is at least 1"),
     (DIMS + "lda = 'L'", 4, "lda: 'L' uses the unknown name 'L': known are M, N, K"),
     (DIMS + "reference = 'gemm_relu'", 4, "reference = 'gemm_relu' is not a Python file and a"),
+    (DIMS + "op = 'add'\nfinite_c = true", 5, "finite_c is for op = 'gemm': op is 'add'"),
+    (DIMS + "finite_c = 1", 4, "finite_c is an integer: it takes true or false"),
     (DIMS + "deterministic = 1", 4, "deterministic is an integer: it takes true or false"),
     (DIMS + "name = 'a b'", 4, "'a b' cannot name a kernel"),
     (DIMS + "name = ''", 4, "name is the empty text ''"),

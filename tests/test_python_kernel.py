@@ -71,6 +71,7 @@ def test_with_everything() -> None:
         derived_from="mul",
         change="blocks",
         deterministic=True,
+        finite_c=True,
         backend="host",
     )
     def f(
@@ -87,6 +88,7 @@ def test_with_everything() -> None:
     spec = declared(f)
     assert (spec.name, spec.derived_from, spec.change) == ("blocked", "mul", "blocks")
     assert spec.deterministic
+    assert spec.finite_c
     assert spec.sizes("cuda") == ("1024",)
     assert spec.kernels("cuda") == ()
     first, second = spec.kernels("host")

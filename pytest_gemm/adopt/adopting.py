@@ -31,8 +31,10 @@ MORE = 512
 
 SHORT = "not all that there is was tried: the time was over, and --seconds gives more"
 OLD_C = "the old C is read although beta = 0"
-ADVICE = (
-    "; write beta == 0 ? alpha * sum : alpha * sum + beta * C[i], as BLAS does not read C either"
+FINITE = (
+    "reads C also where beta = 0, which BLAS does not, and 0 x NaN is NaN: declared as finite_c = "
+    "true, so what launches it must fill C first; or write "
+    "beta == 0 ? alpha * sum : alpha * sum + beta * C[i]"
 )
 
 
@@ -72,16 +74,17 @@ def adopt(source: Source, prober: Prober, progress: Callable[[str], None]) -> Ad
         notes.append("atomics add in any order: declared as deterministic = false")
         failure = prober.check(reading).partition("\n")[0]
     if OLD_C in failure:
-        failure = _where_beta_is_0(source, reading, failure)
+        reading = replace(reading, more=(*reading.more, ("finite_c", True)))
+        notes.append(f"{_place_of_old_c(source, reading)} {FINITE}")
+        failure = prober.check(reading).partition("\n")[0]
     failure = failure or _on_more(prober, reading, found.problem)
     return Adoption(reading, tuple(notes), failure)
 
 
-def _where_beta_is_0(source: Source, reading: Reading, failure: str) -> str:
-    """What to say of a kernel that reads the old C at beta = 0: the line, if it can be told."""
+def _place_of_old_c(source: Source, reading: Reading) -> str:
+    """The line that reads the old C and multiplies it with beta, if it can be told."""
     given = dict(zip(reading.args, source.signature.names, strict=True))
-    place = source.place_of(given["beta"], given["C"]) if "beta" in given else ""
-    return (f"{place} reads C also where beta = 0: " if place else "") + failure + ADVICE
+    return (source.place_of(given["beta"], given["C"]) if "beta" in given else "") or "it"
 
 
 def _on_more(prober: Prober, reading: Reading, problem: Problem) -> str:
