@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from benchmarks.gpu import changed_facts
 from pytest_gemm.errors import BackendError, CompileError
 from pytest_gemm.kernelspec import Kernel
 from pytest_gemm.registry import load_registry
+from pytest_gemm.static.gate import SHOWN
 from pytest_gemm.static.inspection import Facts, Inspector
 from pytest_gemm.static.nvrtc import Nvrtc, NVRTCError
-from pytest_gemm.static.policy import share, worsened
+from pytest_gemm.static.policy import changes, share, worsened
 from pytest_gemm.static.toolchain import PLACES, Toolchain, find_toolchain
 
 KERNELS = Path(__file__).parent.parent / "kernels"
@@ -201,6 +203,18 @@ def test_planted_slowdowns_are_seen(
 
     before, after = facts(*common), facts(*common, *change)
     assert any(text.startswith(phrase) for text in worsened(before, after))
+
+
+@pytest.mark.parametrize("plant", changed_facts.PLANTS)
+def test_what_is_measured_on_a_gpu_is_a_change_that_is_named(
+    plant: str, inspector: Inspector, tmp_path: Path
+) -> None:
+    change, fact = changed_facts.PLANTS[plant]
+    before, after = (
+        inspector.inspect(kernel(tmp_path, changed_facts.KERNEL, *plants), "sm_90").facts
+        for plants in ((), (change,))
+    )
+    assert any(text.startswith(fact) for text in changes(before, after)[:SHOWN])
 
 
 def test_a_compile_error_has_file_and_line(inspector: Inspector, tmp_path: Path) -> None:
