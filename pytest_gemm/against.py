@@ -131,6 +131,7 @@ class OldKernels:
         except (SpecError, BackendError) as error:
             # Nobody knows the temporary folder.
             text = str(error).replace(f"{self._export.folder}/", "")
+            text = "; ".join([text, *self._absent])
             raise NoOpponent("withheld", f"at {self.name}: {text}") from None
         moved = old.path != case.kernel.path
         notes = (f"at {self.name} it was in {old.path}",) if moved else ()
@@ -153,6 +154,21 @@ class OldKernels:
     def _none(self, name: str) -> NoOpponent:
         return NoOpponent("new", f"at {self.name} there was no kernel {name}")
 
+    def _not_found(self, name: str) -> NoOpponent:
+        if not self._absent:
+            return self._none(name)
+        text = "; ".join([f"at {self.name} no kernel {name} was found", *self._absent])
+        return NoOpponent("withheld", text)
+
+    @property
+    def _absent(self) -> list[str]:
+        """A phrase for each submodule whose files are not here."""
+        return [
+            f"what the submodule {path} was is not here: get it with 'git submodule update --init "
+            f"{path}' or with 'git fetch' in it"
+            for path in self._export.absent
+        ]
+
     # .cu files
 
     def _cuda(self, kernel: Kernel) -> KernelSpec:
@@ -173,7 +189,7 @@ class OldKernels:
         # It may be what cannot be read.
         for error in sorted(near.errors, key=lambda error: error.path != kernel.path):
             raise error
-        raise self._none(kernel.name)
+        raise self._not_found(kernel.name)
 
     @cached_property
     def _all_folders(self) -> list[Path]:
@@ -206,7 +222,7 @@ class OldKernels:
         for module, path in (*modules, *self._modules_with(function.__name__)):
             if old := self._function(module, path, spec.name):
                 return old
-        raise self._none(spec.name)
+        raise self._not_found(spec.name)
 
     def _modules_with(self, function: str) -> Iterator[tuple[str, Path]]:
         definition = re.compile(rf"^def {function}\(".encode(), re.MULTILINE)

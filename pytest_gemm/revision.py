@@ -16,6 +16,9 @@ from pytest_gemm.scratch import scratch
 _OF_A_HOOK = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
 """Set for what a hook of git runs, and true of another folder or index than is meant here."""
 
+_SUBMODULE = "160000 "
+"""The mode of an entry that is another repository's commit."""
+
 
 @dataclass(frozen=True)
 class Revision:
@@ -59,14 +62,17 @@ def find_revision(folder: Path, ref: str) -> Revision:
 class Export:
     """A revision's files, written to a temporary folder when they are first asked for.
 
-    All of them, or of one folder of now what it held then. Neither the index nor the working tree
-    of the repository takes part, and no hook is run.
+    All of them, or of one folder of now what it held then. Those of a submodule too, where its
+    repository has that commit; ``absent`` are the submodules of which that does not hold, known
+    when ``folder`` is. Neither the index nor the working tree of the repository takes part, and no
+    hook is run.
     """
 
     def __init__(self, revision: Revision, part: Path | None = None) -> None:
         self.revision = revision
         self._part = part
         self._temporary = ExitStack()
+        self.absent: list[str] = []
 
     @cached_property
     def folder(self) -> Path:
@@ -74,15 +80,32 @@ class Export:
         parent = self._temporary.enter_context(scratch()).resolve()
         folder = parent / "tree"
         folder.mkdir()
-        index = {"GIT_INDEX_FILE": str(parent / "index")}
         top, commit = self.revision.top, self.revision.commit
         part = (self._part or top).resolve().relative_to(top)
         where = "" if part == Path() else part.as_posix()
         if tree := _git(top, "rev-parse", "--verify", f"{commit}:{where}", quiet=True):
-            prefix = f"--prefix={folder / part}/"
-            _git(top, "read-tree", tree, environment=index)
-            _git(top, "checkout-index", "--all", prefix, environment=index)
+            self._write(top, tree, part, folder)
         return folder
+
+    def _write(self, repository: Path, tree: str, place: Path, folder: Path) -> None:
+        """Write a tree to that place in the folder."""
+        index = {"GIT_INDEX_FILE": str(folder.parent / "index")}
+        _git(repository, "read-tree", tree, environment=index)
+        prefix = f"--prefix={folder / place}/"
+        _git(repository, "checkout-index", "--all", prefix, environment=index)
+        entries = _git(repository, "ls-files", "--stage", "-z", environment=index)
+        for entry in entries.split("\0"):
+            if entry.startswith(_SUBMODULE):
+                described, _, path = entry.partition("\t")
+                self._write_submodule(described.split()[1], place / path, folder)
+
+    def _write_submodule(self, commit: str, place: Path, folder: Path) -> None:
+        now = self.revision.top / place
+        # In a folder that is no repository, git would take the one around it.
+        if (now / ".git").exists() and _commit(now, commit):
+            self._write(now, commit, place, folder)
+        else:
+            self.absent.append(place.as_posix())
 
     def then(self, path: Path) -> Path | None:
         """Where a file or folder of now was; None for one outside of the repository."""
@@ -124,4 +147,7 @@ def _git(
     if "not a git repository" in run.stderr:
         raise ConfigError(f"{folder} is in no git repository: compare with what is stored instead")
     (said, *_) = run.stderr.strip().splitlines() or [f"exit code {run.returncode}"]
-    raise ConfigError(f"git {words[0]} failed in {folder}: {said.removeprefix('fatal: ')}")
+    said = said.removeprefix("fatal: ")
+    # What git says to do, as about a repository of another user.
+    advice = [f": {line.strip()}" for line in run.stderr.splitlines() if line.startswith("\tgit ")]
+    raise ConfigError(f"git {words[0]} failed in {folder}: {said}{''.join(advice[:1])}")

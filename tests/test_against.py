@@ -255,6 +255,37 @@ def test_what_else_could_not_be_read_then_does_not_matter(repository: Repository
     assert repository.refusal("newer")[0] == "new"
 
 
+def test_a_submodule_that_is_not_here_may_have_held_it(
+    repository: Repository, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    commit(other)
+    allow = ("-c", "protocol.file.allow=always")
+    git(repository.path, *allow, "submodule", "-q", "add", str(other), "lib")
+    included = cuda(before='#include "../lib/step.h"')
+    commit(repository.path, {"kernels/k.cu": included})
+    change(repository, {"kernels/k.cu": cuda()})
+    (repository.path / "lib").rename(tmp_path / "elsewhere")
+    (repository.path / "lib").mkdir()
+    absent = (
+        "; what the submodule lib was is not here: get it with 'git submodule update --init lib' "
+        "or with 'git fetch' in it"
+    )
+    name = repository.against().name
+    outcome, text = repository.refusal()
+    assert (outcome, text) == (
+        "withheld",
+        f"at {name}: kernels/k.cu:7: lib/step.h does not exist: correct the #include{absent}",
+    )
+    change(repository, {"kernels/k.cu": None})
+    commit(repository.path)
+    change(repository, {"kernels/k.cu": cuda()})
+    assert repository.refusal() == (
+        "withheld", f"at {repository.against().name} no kernel k was found{absent}"
+    )  # fmt: skip
+
+
 def test_kernels_outside_of_the_repository(repository: Repository, tmp_path: Path) -> None:
     inner = tmp_path / "inner"
     inner.mkdir()

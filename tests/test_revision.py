@@ -13,7 +13,9 @@ import pytest
 from pytest_gemm.errors import ConfigError
 from pytest_gemm.revision import Export, find_revision
 from pytest_gemm.scratch import VARIABLE
-from tests.git_repository import commit, git
+from tests.git_repository import ENVIRONMENT, commit, git
+
+SUBMODULE = ("-c", "protocol.file.allow=always", "submodule", "-q", "add")
 
 
 @pytest.fixture
@@ -74,6 +76,34 @@ def test_one_folder_alone_is_exported_to_its_place(repository: Path) -> None:
         found = [path for path in export.folder.rglob("*") if path.is_file()]
         assert sorted(str(path.relative_to(export.folder)) for path in found) == files
         export.close()
+
+
+def test_submodules_are_exported_as_far_as_they_are_here(repository: Path, tmp_path: Path) -> None:
+    inner, outer = tmp_path / "inner", tmp_path / "outer"
+    for folder in (inner, outer):
+        folder.mkdir()
+        commit(folder, {"own.cu": folder.name})
+    git(inner, *SUBMODULE, str(repository), "deep er")
+    commit(inner)
+    git(outer, *SUBMODULE, str(inner), "lib/inner")
+    commit(outer)
+    with closing(Export(find_revision(outer, "HEAD"))) as export:
+        assert (export.folder / "lib" / "inner" / "own.cu").read_text() == "inner"
+        assert export.absent == ["lib/inner/deep er"]
+    git(
+        outer,
+        "-c",
+        "protocol.file.allow=always",
+        "submodule",
+        "-q",
+        "update",
+        "--recursive",
+        "--init",
+    )
+    commit(outer / "lib" / "inner" / "deep er", {"kernels/a.cu": "three"})
+    with closing(Export(find_revision(outer, "HEAD"))) as export:
+        assert (export.folder / "lib/inner/deep er/kernels/a.cu").read_text() == "two"
+        assert export.absent == []
 
 
 def test_what_was_never_exported_closes_too(repository: Path) -> None:
@@ -149,6 +179,13 @@ def test_a_shallow_clone_says_how_to_get_the_rest(repository: Path, tmp_path: Pa
 
 def test_no_repository(tmp_path: Path) -> None:
     assert "is in no git repository" in message(tmp_path, "HEAD")
+
+
+def test_a_repository_of_another_user(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {**ENVIRONMENT, "GIT_TEST_ASSUME_DIFFERENT_OWNER": "1"}.items():
+        monkeypatch.setenv(name, value)
+    way_out = f": git config --global --add safe.directory {repository}"
+    assert message(repository, "HEAD").endswith(way_out)
 
 
 def test_no_git(repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
