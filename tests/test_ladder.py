@@ -107,6 +107,22 @@ def test_tiles_are_shared_by_any_number_of_blocks(
         check_exactly(launcher.once, backend, Problem.parse(size), kernel=kernel.id)
 
 
+@pytest.mark.parametrize(
+    ("rung", "changed"),
+    [
+        ("any_rows", {"SPREAD": 1, "BK": 32}),
+        ("stream_k", {"COLUMNS": 1, "SPREAD": 1, "BK": 8, "STAGES": 4}),
+        ("stream_k", {"BM": 96, "WM": 48, "TM": 12, "RESIDENT": 3, "SLOTS": 396}),
+    ],
+)
+def test_variants_are_exact(backend: HostBackend, rung: str, changed: dict[str, int]) -> None:
+    params = tuple((dict(REGISTRY.specs[rung].params) | changed).items())
+    (kernel,) = replace(REGISTRY.specs[rung], params=params).kernels("host")
+    launcher = Launcher(kernel, backend, backend.compile(program_of(kernel, None)), 20.0)
+    for size in [*SIZES, "300x256x324"]:
+        check_exactly(launcher.once, backend, Problem.parse(size), kernel=kernel.id)
+
+
 @pytest.mark.parametrize("name", CHECKED)
 def test_no_access_is_wrong(backend: HostBackend, name: str) -> None:
     kernel = next(kernel for kernel in RUNGS if kernel.name == name)
@@ -225,6 +241,9 @@ def test_a_rehearsal_without_a_gpu(
     monkeypatch.setattr(sys, "argv", ["ladder.py", str(tmp_path), "--table"])
     assert ladder.main() == 0
     assert capsys.readouterr().out.strip() in printed
+    monkeypatch.setattr(sys, "argv", ["ladder.py", str(tmp_path), "--only", only, "--once", "48"])
+    assert ladder.main() == 0
+    assert capsys.readouterr().out.split() == ["cuBLAS", "tiled", "serpentine"]
 
 
 def test_a_wrong_rung_is_not_timed(

@@ -97,7 +97,10 @@ SWEPT: dict[str, tuple[dict[str, int], ...]] = {
         {"SERPENTINE": 0},
         {"BK": 8, "STAGES": 4},
     ),
+    "ring": ({"SPREAD": 1}, {"SPREAD": 1, "BK": 32}, {"BK": 32}),
+    "any_rows": ({"SPREAD": 1, "BK": 32},),
     "stream_k": (
+        {"SPREAD": 1, "BK": 32},
         {"STAGES": 4},
         {"STAGES": 2},
         {"GROUP": 1},
@@ -119,6 +122,9 @@ SWEPT: dict[str, tuple[dict[str, int], ...]] = {
             )
             for depth in ({}, {"BK": 32, "STAGES": 2})
         ),
+        {"TM": 16, "WM": 64, "BK": 8, "STAGES": 4},
+        {"TN": 16, "WM": 64},
+        {"TN": 16, "WM": 64, "BK": 8, "STAGES": 4},
     ),
 }
 """Variants: the parameters of a rung that are changed."""

@@ -12,33 +12,33 @@
 
 // /// gemm
 // name         = "ring"
-// entry        = "gemm<BM, BN, BK, WM, WN, TM, TN, STAGES, GROUP, COLUMNS, RESIDENT, ANY, SLOTS>"
+// entry        = "gemm<BM, BN, BK, WM, WN, TM, TN, STAGES, GROUP, COLUMNS, RESIDENT, ANY, SLOTS, SPREAD>"
 // block        = ["BM // WM * (BN // WN) * 32"]
 // grid         = ["cdiv(N, BN) * cdiv(M, BM)"]
 // shared_mem   = "4 * STAGES * BK * (BM + 4 + BN)"
-// params       = { BM=128, BN=128, BK=16, WM=32, WN=64, TM=8, TN=8, STAGES=3, GROUP=8, COLUMNS=0, RESIDENT=2, ANY=0, SLOTS=0 }
+// params       = { BM=128, BN=128, BK=16, WM=32, WN=64, TM=8, TN=8, STAGES=3, GROUP=8, COLUMNS=0, RESIDENT=2, ANY=0, SLOTS=0, SPREAD=0 }
 // derived_from = "short_loop"
 // change       = "stages move on in a ring, without comparisons"
 // ///
 
 // /// gemm
 // name         = "any_rows"
-// entry        = "gemm<BM, BN, BK, WM, WN, TM, TN, STAGES, GROUP, COLUMNS, RESIDENT, ANY, SLOTS>"
+// entry        = "gemm<BM, BN, BK, WM, WN, TM, TN, STAGES, GROUP, COLUMNS, RESIDENT, ANY, SLOTS, SPREAD>"
 // block        = ["BM // WM * (BN // WN) * 32"]
 // grid         = ["cdiv(N, BN) * cdiv(M, BM)"]
 // shared_mem   = "4 * STAGES * BK * (BM + 4 + BN)"
-// params       = { BM=128, BN=128, BK=16, WM=32, WN=64, TM=8, TN=8, STAGES=3, GROUP=8, COLUMNS=0, RESIDENT=2, ANY=1, SLOTS=0 }
+// params       = { BM=128, BN=128, BK=16, WM=32, WN=64, TM=8, TN=8, STAGES=3, GROUP=8, COLUMNS=0, RESIDENT=2, ANY=1, SLOTS=0, SPREAD=0 }
 // derived_from = "ring"
 // change       = "guards only where a matrix ends, whatever its rows are aligned to"
 // ///
 
 // /// gemm
 // name         = "stream_k"
-// entry        = "gemm<BM, BN, BK, WM, WN, TM, TN, STAGES, GROUP, COLUMNS, RESIDENT, ANY, SLOTS>"
+// entry        = "gemm<BM, BN, BK, WM, WN, TM, TN, STAGES, GROUP, COLUMNS, RESIDENT, ANY, SLOTS, SPREAD>"
 // block        = ["BM // WM * (BN // WN) * 32"]
 // grid         = ["cdiv(N, BN) * cdiv(M, BM) // SLOTS * SLOTS + SLOTS"]
 // shared_mem   = "4 * STAGES * BK * (BM + 4 + BN)"
-// params       = { BM=128, BN=128, BK=16, WM=32, WN=64, TM=8, TN=8, STAGES=3, GROUP=8, COLUMNS=0, RESIDENT=2, ANY=1, SLOTS=264 }
+// params       = { BM=128, BN=128, BK=16, WM=32, WN=64, TM=8, TN=8, STAGES=3, GROUP=8, COLUMNS=0, RESIDENT=2, ANY=1, SLOTS=264, SPREAD=0 }
 // derived_from = "any_rows"
 // change       = "tiles that would not fill a round are shared among all blocks of a round"
 // ///
@@ -53,7 +53,7 @@ template <int SLOTS> __device__ float left_over[SLOTS ? 2 * MOST : 1];
 template <int SLOTS> __device__ unsigned int arrived[SLOTS ? SLOTS : 1];
 
 template <int BM, int BN, int BK, int WM, int WN, int TM, int TN, int STAGES, int GROUP, int COLUMNS,
-          int RESIDENT, int ANY, int SLOTS>
+          int RESIDENT, int ANY, int SLOTS, int SPREAD>
 __global__ void __launch_bounds__(BM / WM * (BN / WN) * 32, RESIDENT)
 gemm(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M, int N,
      int K, float alpha)
@@ -142,6 +142,25 @@ gemm(const float* __restrict__ A, const float* __restrict__ B, float* __restrict
             }
         };
 
+        // What copy does for whole tiles with aligned rows, in BK portions.
+        constexpr int A_COPIES = BM / A_ROWS * (BK / 8), COPIES = A_COPIES + BK / B_ROWS;
+        const auto copy_some = [&](int k, float* stage) {
+            float* const As = stage + a_col * PITCH + a_row;
+            float* const Bs = stage + BK * PITCH + b_row * BN + b_col;
+            #pragma unroll
+            for (int n = k * COPIES / BK; n < (k + 1) * COPIES / BK; ++n) {
+                if (n < A_COPIES) {
+                    const int i = n / (BK / 8), j = n % (BK / 8) * 8;
+                    copy_async<4>(As + j * PITCH + i * A_ROWS, a_from + j, true);
+                    if (j + 8 == BK)
+                        a_from += n + 1 < A_COPIES ? a_stride : BK - (BM / A_ROWS - 1) * a_stride;
+                } else {
+                    copy_async<16>(Bs + (n - A_COPIES) * B_ROWS * BN, b_from, true);
+                    b_from += b_stride;
+                }
+            }
+        };
+
         float acc[TM][TN] = {};
         float a_frag[2][TM], b_frag[2][TN];
         const auto load = [&](int k, const float* stage) {
@@ -182,17 +201,25 @@ gemm(const float* __restrict__ A, const float* __restrict__ B, float* __restrict
         }
         await_step();
         load(0, ring[0]);
+        const int spread_end = N % 4 == 0 ? min(end, unguarded) : 0;
         #pragma unroll 1
         for (int now = begin; now < end; ++now) {
-            if (now + STAGES - 1 < end)
-                copy(now + STAGES - 1, ring[STAGES - 1]);
-            __pipeline_commit();
+            const int coming = now + STAGES - 1;
+            const bool spread = SPREAD && coming < spread_end;
+            if (!spread && coming < end)
+                copy(coming, ring[STAGES - 1]);
+            if (!SPREAD)
+                __pipeline_commit();
             const float* const next = now + 1 < end ? ring[1] : ring[0];    // there is always one
             #pragma unroll
             for (int k = 0; k < BK; ++k) {
+                if (SPREAD && k + 1 == BK)
+                    __pipeline_commit();
                 if (k + 1 == BK)
                     await_step();
                 load(k + 1, k + 1 < BK ? ring[0] : next);
+                if (spread)
+                    copy_some(k, ring[STAGES - 1]);
                 multiply_add(k);
             }
             float* const oldest = ring[0];
