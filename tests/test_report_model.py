@@ -13,6 +13,7 @@ from pytest_gemm.baselines import BaselineStore
 from pytest_gemm.errors import ConfigError
 from pytest_gemm.judging import session_of
 from pytest_gemm.limits import LimitCheck
+from pytest_gemm.record import Record
 from pytest_gemm.report.document import SESSIONS, Past, history, parsed, read
 from pytest_gemm.report.markdown import markdown
 from pytest_gemm.report.model import SAMPLES, STATES, report_of, state_of
@@ -174,6 +175,19 @@ def test_conditions_have_their_units() -> None:
     assert before == "sm clock 1980 MHz, power 123.5 W, power cap no, canary 320 us"
     facts = dict(report.facts)
     assert (facts["ecc"], facts["l2 bytes"], facts["power limit"]) == ("yes", "62914560", "700 W")
+
+
+def test_two_cards_of_a_model_are_both_told() -> None:
+    def on(name: str, **environment: object) -> Record:
+        case = same(name)
+        return replace(case, result=replace(case.result, environment=environment))
+
+    cards = [on("a", driver="580", uuid="GPU-1"), on("b", driver="580", uuid="GPU-2")]
+    report = report_of(document(*cards, on("c", driver="580", uuid="GPU-1")))
+    assert report.device == "2 x a scripted CPU, 2 cores"
+    facts = dict(report.facts)
+    assert (facts["driver"], facts["uuid"]) == ("580", "GPU-1 and GPU-2")
+    assert [dict(line.facts)["card"] for line in report.lines] == ["GPU-1", "GPU-2", "GPU-1"]
 
 
 def test_the_size_of_a_problem_that_is_not_square() -> None:

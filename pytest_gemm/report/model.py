@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_gemm.record import Record
@@ -145,12 +145,10 @@ class Report:
 def report_of(document: Document) -> Report:
     """What to show of a document."""
     lines = sorted((_line(r, document.history) for r in document.records), key=_urgency)
-    devices = {
-        r.result.device["name"]: r.result.device for r in document.records if r.result.device
-    }
-    described = " and ".join(device["description"] for device in devices.values())
+    devices = _devices(document)
+    described = " and ".join(device.described for device in devices)
     title = f"pytest-gemm on {described}" if described else "pytest-gemm"
-    kinds = {device["kind"] for device in devices.values()}
+    kinds = {device.plain["kind"] for device in devices}
     return Report(
         title=title,
         device=described,
@@ -249,6 +247,8 @@ def _facts(record: Record) -> Iterator[tuple[str, str]]:
         yield "samples", f"{estimate.n}, each of {result.launches} launches"
     if result.digest:
         yield "bits of C", result.digest
+    if card := result.environment.get("uuid"):
+        yield "card", str(card)
     if kernel.path:
         yield "declared at", f"{kernel.path}:{kernel.line}"
     if kernel.derived_from:
@@ -271,15 +271,41 @@ def _run_facts(document: Document) -> Iterator[tuple[str, str]]:
     if document.commit:
         yield "commit", document.commit
     yield "baseline", document.baseline
-    seen: dict[str, Any] = {}
-    for record in document.records:
-        device = record.result.device
-        if device and device["name"] not in seen:
-            seen[device["name"]] = record.result.environment
-            yield "device", f"{device['description']} ({device['name']})"
-            for key, value in record.result.environment.items():
-                yield key.replace("_", " "), _value(key, value)
+    for device in _devices(document):
+        yield "device", f"{device.described} ({device.plain['name']})"
+        yield from device.facts
     yield from (("operands", f"seed {seed}") for seed in sorted(_seeds(document)))
+
+
+@dataclass
+class _Device:
+    """A model of device, and what the cards of it that cases ran on say of themselves."""
+
+    plain: Mapping[str, str]
+    environments: list[Mapping[str, Any]] = field(default_factory=list)
+
+    @property
+    def described(self) -> str:
+        cards = len({e.get("uuid") for e in self.environments})
+        return f"{cards} x {self.plain['description']}" if cards > 1 else self.plain["description"]
+
+    @property
+    def facts(self) -> Iterator[tuple[str, str]]:
+        """Each of the environment's keys; several values where they differ."""
+        for key in dict.fromkeys(key for e in self.environments for key in e):
+            values = dict.fromkeys(_value(key, e[key]) for e in self.environments if key in e)
+            yield key.replace("_", " "), " and ".join(values)
+
+
+def _devices(document: Document) -> list[_Device]:
+    """By name, in the order of the cases."""
+    found: dict[str, _Device] = {}
+    for result in (record.result for record in document.records):
+        if result.device:
+            device = found.setdefault(result.device["name"], _Device(result.device))
+            if result.environment not in device.environments:
+                device.environments.append(result.environment)
+    return list(found.values())
 
 
 def _seeds(document: Document) -> set[int]:
