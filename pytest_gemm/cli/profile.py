@@ -151,4 +151,5 @@ def _gpu(choice: Choice) -> int:
 
 
 def _say(line: str) -> None:
-    print(f"pytest-gemm: {line}", file=sys.stderr, flush=True)
+    # At once, as several threads tell of their progress.
+    print(f"pytest-gemm: {line}\n", end="", file=sys.stderr, flush=True)

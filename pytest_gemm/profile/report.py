@@ -137,11 +137,13 @@ def _sanitized(rows: Sequence[Sanitized]) -> Iterator[str]:
             for row in rows
         ),
     )
-    for row in rows:
-        for name, text in (("CPU", row.cpu), ("CPU", row.unchecked), *row.tools.items()):
-            if text:
-                yield f"- {code(row.kernel)}, {name}: {plain(text.partition(chr(10))[0])}"
-    yield ""
+    notes = [
+        f"- {code(row.kernel)}, {name}: {plain(text.partition(chr(10))[0])}"
+        for row in rows
+        for name, text in (("CPU", row.cpu), ("CPU", row.unchecked), *row.tools.items())
+        if text
+    ]
+    yield from (*notes, "") if notes else ()
 
 
 def _left(profile: Profile) -> Iterator[str]:

@@ -72,12 +72,13 @@ def sanitize(
     tools = [_Tool(machine, program, name, gpu, progress) for name in TOOLS]
     with ThreadPoolExecutor(len(tools)) as pool:
         runs = [pool.submit(tool.blamed, kernels) for tool in tools]
-        try:
-            wait(runs)
-        except KeyboardInterrupt:
-            progress("interrupted: what is finished is kept")
-            for tool in tools:
-                tool.stopped.set()
+        while not all(run.done() for run in runs):
+            try:
+                wait(runs)
+            except KeyboardInterrupt:  # which ends the tools, too
+                progress("interrupted: what is finished is kept")
+                for tool in tools:
+                    tool.stopped.set()
     found: dict[str, dict[str, str | None]] = {case.kernel.id: {} for case in kernels}
     for name, run in zip(TOOLS, runs, strict=True):
         said = run.result()
