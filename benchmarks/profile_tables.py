@@ -1,4 +1,4 @@
-"""Fill docs/profile.md with the tables of stored profiles and of stored machine code.
+"""Fill docs/profile.md and docs/static.md with what stored profiles and machine code say.
 
     python benchmarks/profile_tables.py
 
@@ -6,7 +6,8 @@ Nothing is written by hand between a line that says what belongs there and the n
 ``<!-- profile FILE.json -->`` is the report of that profile, a path in the repository, and
 ``<!-- answer FILE.json -->`` what it says of the page's question;
 ``<!-- code ARCHITECTURE DEVICE KERNEL... -->`` what the stored machine code and times say of those
-kernels; ``<!-- metrics -->`` what ncu is asked for. Where a file is not there, that is said.
+kernels; ``<!-- metrics -->`` what ncu is asked for; ``<!-- text FILE.txt -->`` what a program
+printed. Where a file is not there, that is said.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ from pytest_gemm.static.inspection import Facts, multiply_adds
 from pytest_gemm.traffic import loads_per_element
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "profile.md"
+PAGES = tuple(ROOT / "docs" / name for name in ("profile.md", "static.md"))
 STORE = BaselineStore(ROOT / "baselines")
 PROBLEM = "1024x1024x1024-float32"
 QUESTION = "4096x4096x4096"
 """The problem of the answer, that of the note which asked."""
 
 _PLACE = re.compile(
-    r"(?P<begin><!-- (?P<kind>profile|answer|code|metrics)(?P<words>[^>]*?) -->\n).*?"
+    r"(?P<begin><!-- (?P<kind>profile|answer|code|metrics|text)(?P<words>[^>]*?) -->\n).*?"
     r"(?P<end><!-- end -->)",
     re.DOTALL,
 )
@@ -71,6 +72,18 @@ def _profile(name: str) -> Iterator[str]:
     yield f"{profile.device['description']}; {profile.date[:10]}."
     yield ""
     yield from tables(profile)
+    yield ""
+
+
+def _text(name: str) -> Iterator[str]:
+    path = ROOT / name
+    if not path.exists():
+        yield from _not_measured(name)
+        return
+    yield "```text"
+    yield path.read_text(encoding="utf-8").strip()
+    yield "```"
+    yield ""
     yield ""
 
 
@@ -217,11 +230,13 @@ KINDS: Mapping[str, Callable[..., Iterator[str]]] = {
     "answer": _answer,
     "code": _code,
     "metrics": _metrics,
+    "text": _text,
 }
 
 
 def main() -> None:
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in PAGES:
+        page.write_text(filled(page.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

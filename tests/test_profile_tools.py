@@ -20,6 +20,7 @@ from pytest_gemm.case import Case
 from pytest_gemm.cli import main
 from pytest_gemm.doctor.finding import Finding
 from pytest_gemm.doctor.machine import TIMED_OUT, Answer, Machine
+from pytest_gemm.errors import DeviceBusyError
 from pytest_gemm.launching import Launcher, program_of
 from pytest_gemm.profile import child
 from pytest_gemm.profile.document import read
@@ -32,6 +33,7 @@ from pytest_gemm.profile.tools import watched
 from pytest_gemm.registry import load_registry
 from pytest_gemm.result import Result
 from pytest_gemm.stats import summarize
+from pytest_gemm.workers.turns import Turns
 from tests.fake_cupy import FakeCuda
 from tests.fake_cupy import Kernel as FakeKernel
 from tests.test_profile import traffic_of
@@ -296,6 +298,25 @@ def test_each_kernel_is_told_as_soon_as_it_was_launched() -> None:
         for tool in ("memcheck", "racecheck", "synccheck")
         for kernel in ("naive", "tiled")
     ]
+
+
+def test_nobody_else_times_on_the_gpu_while_a_tool_has_it() -> None:
+    busy: list[str] = []
+
+    class Shared(Toolbox):
+        def run(self, command: Sequence[str], timeout: float) -> Answer:
+            with pytest.raises(DeviceBusyError):
+                Turns(GPU, "run", silent, wait=False).start()
+            busy.append(command[0])
+            return super().run(command, timeout)
+
+    machine = Shared(counters={"l2": 12.5})
+    profile(Scripted(GPU), cases("tiled"), machine, 0, silent)  # type: ignore[arg-type]
+    sanitized(Scripted(CPU), cases("tiled"), machine, 0, GPU, silent)  # type: ignore[arg-type]
+    assert busy == [NCU, SANITIZER, SANITIZER, SANITIZER]
+    free = Turns(GPU, "run", silent, wait=False)
+    free.start()
+    free.stop()
 
 
 def test_what_a_tool_has_no_time_for_is_not_clean() -> None:
