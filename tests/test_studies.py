@@ -483,8 +483,26 @@ def test_a_report_can_be_printed_again(
     assert len(bench.ran) == ran
 
 
+def test_of_all_those_without_a_case_are_left_out(
+    bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [found] = study(tmp_path, "all", "--size", "32", "-k", "SIDE:4]")
+    assert found.name == "block-size"
+    told = capsys.readouterr()
+    assert told.out.startswith("## block-size: ")
+    assert "pytest-gemm: ladder: left out: no kernel is derived from another" in told.err
+    assert "pytest-gemm: cpu-vs-gpu: left out: no kernel can be compared" in told.err
+    # Its parent is not chosen, it is derived and has no sweep.
+    assert main(["study", "all", "--size", "32", "-k", "register_blocked"]) == 2
+    *_, last = capsys.readouterr().err.splitlines()
+    assert last.startswith("pytest-gemm: no kernel sweeps the side of its block")
+
+
 def test_what_was_measured_is_kept_when_a_later_study_fails(
-    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bench: Bench,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def fails(_: object) -> None:
         raise ConfigError("no")
@@ -496,6 +514,7 @@ def test_what_was_measured_is_kept_when_a_later_study_fails(
     monkeypatch.setattr(catalogue, "STUDIES", kinds)
     [kept] = study(tmp_path, "all", "--size", "32", code=2)
     assert kept.name == "ladder"
+    assert capsys.readouterr().out.startswith("## ladder: ")
 
 
 def test_ctrl_c_says_which_studies_are_kept(

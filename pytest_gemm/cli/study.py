@@ -6,7 +6,7 @@ import argparse
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,13 +68,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.figures is not None and not arguments.figures.is_dir():
         raise ConfigError(f"--figures={arguments.figures}: name a folder that exists")
     if arguments.name.endswith(".json"):
-        studies = _read(arguments)
         with damage_told(f"{arguments.name}: what it holds", "measure again"):
-            _tell(studies, arguments.figures)
+            failed = [_tell(study, arguments.figures) for study in _read(arguments)]
     else:
-        studies = _measured(arguments)
-        _tell(studies, arguments.figures)
-    return 1 if any(study.failures for study in studies) else 0
+        failed = [_tell(study, arguments.figures) for study in _measured(arguments)]
+    return int(any(failed))
 
 
 def _read(arguments: argparse.Namespace) -> list[Study]:
@@ -91,13 +89,14 @@ def _read(arguments: argparse.Namespace) -> list[Study]:
     return studies
 
 
-def _tell(studies: Sequence[Study], folder: Path | None) -> None:
+def _tell(study: Study, folder: Path | None) -> bool:
+    """Print a study's report; whether a case of it failed."""
     from pytest_gemm.studies.catalogue import report
 
-    for study in studies:
-        print("\n".join(report(study)))
-        if folder is not None:
-            _draw(study, folder)
+    print("\n".join(report(study)), flush=True)
+    if folder is not None:
+        _draw(study, folder)
+    return bool(study.failures)
 
 
 def _draw(study: Study, folder: Path) -> None:
@@ -108,11 +107,16 @@ def _draw(study: Study, folder: Path) -> None:
         write_atomically(folder / f"{safe_name(name)}.svg", text.encode())
 
 
-def _measured(arguments: argparse.Namespace) -> list[Study]:
+def _measured(arguments: argparse.Namespace) -> Iterator[Study]:
+    """Each study as soon as it is finished: a later one that fails takes nothing away.
+
+    Of all, those that the project has no case for are left out.
+    """
     from pytest_gemm.backends.choice import choose_backend
     from pytest_gemm.baselines.files import write_atomically
     from pytest_gemm.studies.catalogue import carry_out
     from pytest_gemm.studies.document import write
+    from pytest_gemm.studies.lab import NoCase
 
     names = NAMES if arguments.name == "all" else (arguments.name,)
     if not set(names) <= set(NAMES):
@@ -128,12 +132,19 @@ def _measured(arguments: argparse.Namespace) -> list[Study]:
         raise ConfigError(f"--device={options.device}: a study is made on one device")
     limit = math.inf if sizes else arguments.limit
     studies: list[Study] = []
+    lacking: NoCase | None = None
     for name in names:
         started = time.monotonic()
         _say(f"{name}:")
         lab = _lab(arguments, options, choice, sizes, limit)
         try:
             studies.append(carry_out(name, lab))
+        except NoCase as error:
+            if len(names) == 1:
+                raise
+            _say(f"{name}: left out: {error}")
+            lacking = error
+            continue
         except KeyboardInterrupt:
             if out is None or not studies:
                 raise
@@ -143,11 +154,12 @@ def _measured(arguments: argparse.Namespace) -> list[Study]:
             lab.close()
         _say(f"{name}: {time.monotonic() - started:.0f} s")
         if out is not None:
-            # After each study: a later one that fails takes nothing away.
             write_atomically(out, write(studies).encode())
+        yield studies[-1]
+    if lacking is not None and not studies:
+        raise lacking
     if out is not None:
         _say(f"written to {out}")
-    return studies
 
 
 def _lab(

@@ -9,26 +9,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from pytest_gemm.errors import ConfigError, GemmError
+from pytest_gemm.errors import GemmError
 from pytest_gemm.fits import exponential, logarithmic
 from pytest_gemm.kernelspec import Kernel
 from pytest_gemm.markdown import NOTHING, code, digits, table
 from pytest_gemm.report.text import rate, seconds
 from pytest_gemm.static.occupancy import occupancy
 from pytest_gemm.studies.document import Measured, Study
-from pytest_gemm.studies.lab import Lab
+from pytest_gemm.studies.lab import Lab, NoCase
 
 
 def measure(lab: Lab) -> None:
     """Time each kernel at each side, on the first of its own sizes or of those asked for.
 
-    Raises ConfigError where no kernel has such a sweep.
+    Raises NoCase where no kernel has such a sweep.
     """
     swept = [case for case in lab.project.cases(lab.sizes) if side_name(case.kernel)]
     first = {case.kernel.name: case.problem for case in reversed(swept)}
     cases = [case for case in swept if case.problem == first[case.kernel.name]]
     if not cases:
-        raise ConfigError(
+        raise NoCase(
             "no kernel sweeps the side of its block: declare one with [sweep.SIDE] and "
             'block = ["SIDE", "SIDE"]'
         )

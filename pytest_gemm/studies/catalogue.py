@@ -17,7 +17,7 @@ from pytest_gemm.studies.lab import Lab
 class Kind:
     """A study: what it measures in a lab, what that shows (plain values), its lines of Markdown.
 
-    ``measure`` raises ConfigError where there is no case for it.
+    ``measure`` raises NoCase where there is no case for it.
     """
 
     summary: str
@@ -43,7 +43,7 @@ STUDIES = {
 
 
 def carry_out(name: str, lab: Lab) -> Study:
-    """Measure a study. Raises ConfigError, BackendError."""
+    """Measure a study. Raises NoCase and other ConfigErrors, BackendError."""
     kind = STUDIES[name]
     date = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     kind.measure(lab)

@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from pytest_gemm.case import Case
-from pytest_gemm.errors import ConfigError
 from pytest_gemm.fits import Fit, leading_ratio, polynomial
 from pytest_gemm.problem import Problem
 from pytest_gemm.studies.crossover import crossover
 from pytest_gemm.studies.document import Measured, Side
-from pytest_gemm.studies.lab import Lab
+from pytest_gemm.studies.lab import Lab, NoCase
 from pytest_gemm.studies.sides import DTYPE, c_kernels, numpy_kernels
 
 SIZES = (
@@ -73,7 +72,7 @@ def operations(op: str, n: int) -> int:
 def measure(lab: Lab) -> None:
     """Time C, NumPy and the device's kernels at every size.
 
-    Raises ConfigError where there is no kernel for the device's side.
+    Raises NoCase where there is no kernel for the device's side.
     """
     sizes = lab.sizes or SIZES
     cases = [
@@ -82,7 +81,7 @@ def measure(lab: Lab) -> None:
         if is_plain(case)
     ]
     if not cases:
-        raise ConfigError(
+        raise NoCase(
             f"no kernel can be compared with C and NumPy: that takes a {DTYPE} kernel of square, "
             "row-major matrices without derived_from and without a sweep"
         )

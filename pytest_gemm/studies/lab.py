@@ -29,6 +29,10 @@ of samples, the ways there and back."""
 Say = Callable[[str], None]
 
 
+class NoCase(ConfigError):
+    """No case of the project is one for the study."""
+
+
 @dataclass(frozen=True)
 class Project:
     """The kernels of a project, and their cases of given sizes.

@@ -11,11 +11,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pytest_gemm.case import Case
-from pytest_gemm.errors import ConfigError
 from pytest_gemm.markdown import NOTHING, code, plain, table
 from pytest_gemm.report.text import seconds
 from pytest_gemm.studies.document import Measured, Study
-from pytest_gemm.studies.lab import Lab
+from pytest_gemm.studies.lab import Lab, NoCase
 from pytest_gemm.traffic import COUNTED, loads_per_element
 
 SIZES = {
@@ -30,12 +29,12 @@ Z = 1.96
 def measure(lab: Lab) -> None:
     """Time every rung at every N, all rungs of one N after each other.
 
-    Raises ConfigError where no kernel is derived from another.
+    Raises NoCase where no kernel is derived from another.
     """
     sizes = lab.sizes or SIZES[lab.kind]
     cases = rungs(lab.project.cases(sizes))
     if not cases:
-        raise ConfigError(
+        raise NoCase(
             "no kernel is derived from another: say in front matter what it is derived_from, "
             'such as derived_from = "naive", and what changed'
         )
