@@ -53,14 +53,16 @@ def close(
     records: Sequence[Record],
     unchecked: Sequence[str],
     cases: Collection[str] | None,
+    kernels: Collection[str],
     *,
     interrupted: bool,
 ) -> Closing:
     """End a run.
 
     ``unchecked`` are the node ids of cases that never called ``check``; ``cases`` the ids of all
-    cases of the project, or None where only some were collected. Of a case that ran several
-    times, in two tests or again after a failure, the last record counts.
+    cases of the project, or None where only some were collected, ``kernels`` the names of all its
+    kernels. Of a case that ran several times, in two tests or again after a failure, the last
+    record counts.
     """
     records = list({record.case.id: record for record in records}.values())
     faults: list[str] = []
@@ -79,7 +81,9 @@ def close(
     ]
     timed = [record for record in records if record.case.settings.timed]
     missing = list(_vanished(options, timed, cases))
-    if options.bench or options.baseline == "strict":
+    if options.accountable:
+        if cases is not None and options.baseline != "off":
+            missing += _vanished_facts(options, kernels)
         missing += [f"ungated: {name} was skipped or did not call check()" for name in unchecked]
     (faults if options.baseline == "strict" else notes).extend(missing)
     document = Document(
@@ -211,6 +215,15 @@ def _vanished(
             )
         else:
             yield f"vanished: {name} is stored, but is no case of this project"
+
+
+def _vanished_facts(options: Options, kernels: Collection[str]) -> list[str]:
+    """A line for each kernel of which facts are stored, and which is none of the project's.
+
+    Of single cases nobody knows: facts hold for every device, and each has sizes of its own.
+    """
+    files = BaselineStore(options.baselines).facts_of_others(kernels)
+    return [f"vanished: {path} is of no kernel of this project: delete it" for path in files]
 
 
 Program = tuple[str, str, str]

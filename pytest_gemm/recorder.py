@@ -7,7 +7,7 @@ one process which prints the summary is also the one that writes baselines.
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -34,8 +34,8 @@ LOST = (
 
 LOST_SHOWN = 5
 
-CASES = "gemm_cases"
-"""What a node of xdist is told of at its end."""
+PROJECT = "gemm_project"
+"""What a node of xdist tells at its end."""
 
 GATE_WORDS = frozenset(
     {"new", "stored", "faster", "changed", "withheld", "inconclusive", "ungated"}
@@ -88,15 +88,22 @@ def _cases(count: int) -> str:
     return "1 case" if count == 1 else f"{count} cases"
 
 
+class Project(NamedTuple):
+    """The ids of all cases of the project, and the names of all its kernels, of any back end."""
+
+    cases: Collection[str]
+    kernels: Collection[str]
+
+
 class Recorder:
     """The hooks that see every report of a run.
 
-    ``cases`` are the ids of all cases of the project, or None where only some were collected.
+    ``project`` is None where only some of its kernels were collected.
     """
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.cases: Collection[str] | None = None
+        self.project: Project | None = None
         self._records: list[dict[str, Any]] = []
         self._unchecked: list[str] = []
         self._closing: Closing | None = None
@@ -130,12 +137,13 @@ class Recorder:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         # All nodes have collected the same.
-        self.cases = getattr(node, "workeroutput", {}).get(CASES, self.cases)
+        if found := getattr(node, "workeroutput", {}).get(PROJECT):
+            self.project = Project(*found)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         if hasattr(session.config, "workeroutput"):
-            session.config.workeroutput[CASES] = None if self.cases is None else [*self.cases]
+            session.config.workeroutput[PROJECT] = self.project and tuple(self.project)
             return
         interrupted = exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
         # The report of an earlier run must not pass for one of a run that came to nothing.
@@ -149,7 +157,7 @@ class Recorder:
             self.options,
             [Record.from_dict(record) for record in self._records],
             self._unchecked,
-            self.cases,
+            *(self.project or (None, ())),
             interrupted=interrupted,
         )
         if self._closing.failed and exitstatus == pytest.ExitCode.OK:

@@ -15,7 +15,7 @@ from pytest_gemm.against import check_against
 from pytest_gemm.collection import Collection, Collector
 from pytest_gemm.errors import ConfigError, DeviceBusyError
 from pytest_gemm.options import OPTIONS
-from pytest_gemm.recorder import Recorder, is_case
+from pytest_gemm.recorder import Project, Recorder, is_case
 
 if TYPE_CHECKING:
     from pytest_gemm.session import GemmSession
@@ -55,7 +55,7 @@ def _project(config: pytest.Config) -> Collection:
     if first:
         for error in project.registry.errors:
             config.hook.pytest_collectreport(report=_collect_error(error.path, str(error)))
-        recorder_of(config).cases = project.cases.keys()
+        recorder_of(config).project = Project([*project.cases], [*project.registry.specs])
     if not (project.cases or project.registry.errors):
         raise ConfigError(NO_KERNELS)
     return project

@@ -133,6 +133,19 @@ def test_strict_fails_for_a_vanished_kernel(project: Project) -> None:
     strict.stdout.fnmatch_lines(["*plus-16x16-float32*"])
 
 
+@pytest.mark.parametrize("args", [[], ["-n", "2"]])
+def test_strict_fails_for_facts_of_a_vanished_kernel(project: Project, args: list[str]) -> None:
+    """Also where nothing is timed."""
+    project.run("--gemm-baseline=update")
+    project.script({}, kernels=KERNELS.partition("    @pytest_gemm.kernel(op")[0])
+    strict = project.run("--gemm-baseline=strict", "-k", "outer", *args)
+    assert strict.ret == 1
+    path = project.path / "baselines" / "exact" / "plus.json"
+    assert [line for line in strict.outlines if line.startswith("ERROR: ")] == [
+        f"ERROR: vanished: {path} is of no kernel of this project: delete it"
+    ]
+
+
 def test_strict_fails_for_a_vanished_problem(project: Project) -> None:
     project.bench("--gemm-baseline=update")
     project.script({}, kernels=KERNELS.replace('["16x16x16", "16x24x8"]', '["16x16x16"]'))

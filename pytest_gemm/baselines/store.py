@@ -177,6 +177,12 @@ class BaselineStore:
         """Where the calibration of a device is stored, if it is."""
         return self.root / safe_name(device, (EXACT, SOURCES)) / f"{CALIBRATION}.json"
 
+    def facts_of_others(self, kernels: Iterable[str]) -> list[Path]:
+        """The files with facts of a kernel that is none of these."""
+        known = set(map(self._exact_path, kernels))
+        files = [path for path in _listed(self.root / EXACT) if path.suffix == ".json"]
+        return [path for path in files if path not in known]
+
     # Writing
 
     def append(self, session: Session, source: str | None = None, suffix: str = ".cu") -> None:
