@@ -144,18 +144,18 @@ gemm(const float* __restrict__ A, const float* __restrict__ B, float* __restrict
 
         // What copy does for whole tiles with aligned rows, in BK portions.
         constexpr int A_COPIES = BM / A_ROWS * (BK / 8), COPIES = A_COPIES + BK / B_ROWS;
-        const auto copy_some = [&](int k, float* stage) {
-            float* const As = stage + a_col * PITCH + a_row;
-            float* const Bs = stage + BK * PITCH + b_row * BN + b_col;
+        float* a_to = stages + (STAGES - 1) * STAGE + a_col * PITCH + a_row;
+        float* b_to = stages + (STAGES - 1) * STAGE + BK * PITCH + b_row * BN + b_col;
+        const auto copy_some = [&](int k) {
             #pragma unroll
             for (int n = k * COPIES / BK; n < (k + 1) * COPIES / BK; ++n) {
                 if (n < A_COPIES) {
                     const int i = n / (BK / 8), j = n % (BK / 8) * 8;
-                    copy_async<4>(As + j * PITCH + i * A_ROWS, a_from + j, true);
+                    copy_async<4>(a_to + j * PITCH + i * A_ROWS, a_from + j, true);
                     if (j + 8 == BK)
                         a_from += n + 1 < A_COPIES ? a_stride : BK - (BM / A_ROWS - 1) * a_stride;
                 } else {
-                    copy_async<16>(Bs + (n - A_COPIES) * B_ROWS * BN, b_from, true);
+                    copy_async<16>(b_to + (n - A_COPIES) * B_ROWS * BN, b_from, true);
                     b_from += b_stride;
                 }
             }
@@ -219,7 +219,7 @@ gemm(const float* __restrict__ A, const float* __restrict__ B, float* __restrict
                     await_step();
                 load(k + 1, k + 1 < BK ? ring[0] : next);
                 if (spread)
-                    copy_some(k, ring[STAGES - 1]);
+                    copy_some(k);
                 multiply_add(k);
             }
             float* const oldest = ring[0];
@@ -227,6 +227,11 @@ gemm(const float* __restrict__ A, const float* __restrict__ B, float* __restrict
             for (int i = 0; i + 1 < STAGES; ++i)
                 ring[i] = ring[i + 1];
             ring[STAGES - 1] = oldest;
+            if (SPREAD) {
+                const int on = oldest == stages ? STAGE - STAGES * STAGE : STAGE;
+                a_to += on;
+                b_to += on;
+            }
         }
 
         const auto store = [&](const float (&sums)[TM][TN], float factor) {
