@@ -106,6 +106,7 @@ class Recorder:
         self.project: Project | None = None
         self._records: list[dict[str, Any]] = []
         self._unchecked: list[str] = []
+        self._finished: set[str] = set()
         self._closing: Closing | None = None
 
     @pytest.hookimpl(wrapper=True)
@@ -128,7 +129,10 @@ class Recorder:
         return None
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.when == "teardown" and hasattr(report, "gemm"):
+        if report.when != "teardown":
+            return
+        self._finished.add(report.nodeid)
+        if hasattr(report, "gemm"):
             if report.gemm:
                 self._records.append(report.gemm)
             else:
@@ -145,7 +149,11 @@ class Recorder:
         if hasattr(session.config, "workeroutput"):
             session.config.workeroutput[PROJECT] = self.project and tuple(self.project)
             return
-        interrupted = exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+        # By -x as well, whose exit code says no more than that a test failed.
+        interrupted = (
+            exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+            or len(self._finished) < session.testscollected
+        )
         # The report of an earlier run must not pass for one of a run that came to nothing.
         outdated = interrupted and bool(self.options.reports)
         if not (self._records or self._unchecked or outdated):

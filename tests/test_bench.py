@@ -347,6 +347,17 @@ def test_an_interrupted_run_stores_nothing(project: Project) -> None:
     assert "partial" in result.stdout.str()
 
 
+@pytest.mark.parametrize("args", [[], ["-n", "1"]])
+def test_a_run_that_stops_at_a_failure_is_partial_too(project: Project, args: list[str]) -> None:
+    wrong = KERNELS.replace("C[:] = A @ B", "C[:] = A @ B + 1")
+    project.script({}, kernels=wrong)
+    project.bench("--gemm-baseline=update", "-x", "--gemm-report=out.json", *args)
+    assert project.files() == {}
+    report = json.loads((project.path / "out.json").read_text(encoding="utf-8"))
+    assert report["partial"] is True
+    assert len(report["records"]) < 5
+
+
 def test_what_cannot_be_written_is_not_called_stored(project: Project) -> None:
     (project.path / "baselines" / "host-scripted" / "plus.json").mkdir(parents=True)
     result = project.bench("--gemm-baseline=update")
