@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -38,6 +38,9 @@ from pytest_gemm.regions import ranges
 
 Run = Callable[[Workspace], object]
 """Launches the kernel once on the workspace's matrices and waits for it."""
+
+Sizes = Sequence[tuple[int, int, int]]
+"""M, N and K of problems."""
 
 FILL = 2.0**22
 """The finite number that a C of float32 holds before a launch: see ``device.poisons``."""
@@ -83,26 +86,41 @@ ADD_SIZES = (
     (64, 128, 0),
 )
 
+SIZES: Mapping[str, Sizes] = {"gemm": GEMM_SIZES, "add": ADD_SIZES}
+
+LARGE_SIZES: Mapping[str, Sizes] = {
+    "gemm": ((256, 384, 24), (256, 128, 48), (128, 256, 96), (256, 512, 64), (128, 128, 128)),
+    "add": ((256, 384, 0), (384, 128, 0), (128, 128, 0)),
+}
+"""What a kernel that is for none of those is checked on: multiples of 128, K of 8 and more."""
+
 BATCHED = 3
 """Products at once, where a kernel is told how many there are."""
 
-VARIED_SIZES = {"gemm": ((19, 37, 33), (64, 128, 64)), "add": ((19, 37, 0), (64, 128, 0))}
+VARIED_SIZES: Mapping[str, Sizes] = {
+    "gemm": ((19, 37, 33), (64, 128, 64)),
+    "add": ((19, 37, 0), (64, 128, 0)),
+}
+LARGE_VARIED_SIZES: Mapping[str, Sizes] = {"gemm": ((256, 256, 64),), "add": ((256, 384, 0),)}
 """The sizes that are checked with alpha and beta, and with padded rows."""
 
 
 def exact_problems(
-    op: str, scalars: Collection[str] = (), uses_ld: Collection[str] = ()
+    op: str,
+    scalars: Collection[str] = (),
+    uses_ld: Collection[str] = (),
+    *,
+    large: bool = False,
 ) -> tuple[Problem, ...]:
-    """The small problems of the exact check.
+    """The small problems of the exact check, or the ``large`` ones that take their place.
 
     ``scalars`` names those of alpha and beta that the kernel takes, and adds problems with alpha
     = 2, with beta = -1 and with both: kernels treat 1 and 0 apart. ``uses_ld`` names those of
     lda, ldb and ldc, and adds problems with padded rows. Those that a kernel's ``requires``
     excludes are for the caller to leave out.
     """
-    sizes = ADD_SIZES if op == "add" else GEMM_SIZES
-    problems = [Problem(op, *size) for size in sizes]
-    varied = [Problem(op, *size) for size in VARIED_SIZES[op]]
+    problems = [Problem(op, *size) for size in (LARGE_SIZES if large else SIZES)[op]]
+    varied = [Problem(op, *size) for size in (LARGE_VARIED_SIZES if large else VARIED_SIZES)[op]]
     alphas = (2.0, 1.0) if "alpha" in scalars else (1.0,)
     betas = (-1.0, 0.0) if "beta" in scalars else (0.0,)
     for alpha, beta in product(alphas, betas):
@@ -116,13 +134,18 @@ def exact_problems(
 def exact_suite(kernel: Kernel) -> tuple[Problem, ...]:
     """The problems of the exact check that a kernel is for, ``exact_problems`` of its kind.
 
-    A kernel that is told of a batch gets three products at once, and where it is told the
-    distances between them, problems with more than they take. Alpha, beta and leading dimensions
-    are those of its declaration where they are no arguments.
+    The large ones where it is for none of the small ones. A kernel that is told of a batch gets
+    three products at once, and where it is told the distances between them, problems with more than
+    they take. Alpha, beta and leading dimensions are those of its declaration where they are no
+    arguments.
     """
+    return _suite(kernel, large=False) or _suite(kernel, large=True)
+
+
+def _suite(kernel: Kernel, *, large: bool) -> tuple[Problem, ...]:
     scalars, uses_ld = kernel.scalars, kernel.uses_ld
     strides = [name for name in kernel.uses_batch if name in STRIDES]
-    problems = exact_problems(kernel.op, scalars, uses_ld)
+    problems = exact_problems(kernel.op, scalars, uses_ld, large=large)
     found = []
     for problem in problems:
         own = _of_kind(kernel, problem)
@@ -130,7 +153,8 @@ def exact_suite(kernel: Kernel) -> tuple[Problem, ...]:
         is_padded = problem.lda or problem.ldb or problem.ldc
         found.append(_padded(own, uses_ld) if is_padded else own)
     if strides:
-        varied = (_of_kind(kernel, Problem(kernel.op, *size)) for size in VARIED_SIZES[kernel.op])
+        sizes = (LARGE_VARIED_SIZES if large else VARIED_SIZES)[kernel.op]
+        varied = (_of_kind(kernel, Problem(kernel.op, *size)) for size in sizes)
         found += [_apart(own, strides) for own in varied]
     return tuple(own for own in found if not kernel.skip_reason(own))
 

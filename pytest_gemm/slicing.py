@@ -31,7 +31,7 @@ _HOST_HEADER = re.compile(
     r"|filesystem|regex|locale|exception|stdexcept|system_error|iterator|valarray|any|optional"
     r"|variant|typeinfo|typeindex|format|csignal|ctime|cerrno|cstdarg|clocale|cctype"
     r"|(?:time|getopt|omp|errno|signal|ctype|stdarg|strings|malloc|pthread|fcntl|dlfcn|mpi"
-    r"|windows|cblas|lapacke|\w+intrin|Python)\.h|sys/.*|mkl\w*\.h"
+    r"|windows|cblas|lapacke|\w+intrin|Python|wb)\.h|sys/.*|mkl\w*\.h"
     r"|(?:cublas\w*|curand|cusparse\w*|cusolver\w*|cufft\w*|cudnn\w*|nccl|nvml|nvrtc|cupti\w*"
     r"|nvToolsExt\w*|cuda_profiler_api|cudaProfiler|cuda_gl_interop|helper_\w+)\.h|exception\.h"
     r"|(?:nvtx3|gtest|gmock|benchmark|torch|ATen|c10|pybind11|opencv2|Eigen)/.*"

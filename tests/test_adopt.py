@@ -189,6 +189,19 @@ WILD = (
         ),
         problem="48x16x80",
     ),
+    Wild(
+        "large_tile",
+        "A B C M N K",
+        ("cdiv(N, 128)", "cdiv(M, 128)"),
+        ("256",),
+        ("M % 128 == 0", "N % 128 == 0", "K % 8 == 0"),
+        (
+            "exact for multiples of 128 only, in M and N",
+            "exact for multiples of 8 only, in K",
+            r"M % 128 != 0: on 385x256x64, large_tile.cu:11: .* past the end of A",
+        ),
+        "128x256x24",
+    ),
     Wild("race", says=(r"race.cu:1[347]: race in block .* no barrier is between them",)),
     Wild(
         "macro_tile",
@@ -641,6 +654,14 @@ def test_what_an_argument_means_takes_its_place_in_an_expression() -> None:
 
 
 # What is tried
+
+
+def test_a_tile_may_be_less_deep_than_it_is_wide() -> None:
+    sizes = Sizes(Problem("gemm", 384, 256, 64), ())
+    assert [sizes.tile(group) for group in sizes.groups] == [128, 128, 64]
+    equal = Sizes(Problem("gemm", 64, 64, 64), ("M == N", "N == K"))
+    assert [equal.tile(group) for group in equal.groups] == [64]
+    assert Sizes(Problem("add", 96, 64, 0), ()).tile(("M",)) == 32
 
 
 def test_the_likeliest_arguments_come_first(

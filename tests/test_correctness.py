@@ -75,6 +75,36 @@ def test_what_the_suite_holds():
     assert sum(p.M * p.N * p.K for p in suite) < 2.4e6
 
 
+@pytest.mark.parametrize("requires", [
+    ("M % 128 == 0", "N % 128 == 0", "K % 8 == 0"),
+    ("M % 128 == 0",),
+    ("M % 256 == 0", "N % 128 == 0", "K % 16 == 0"),
+    ("M == N", "N == K", "K % 128 == 0"),
+])  # fmt: skip
+def test_a_kernel_for_large_tiles_alone_has_a_suite_too(requires):
+    args = ("A", "B", "C", "alpha", "beta", "lda")
+    suite = exact_suite(kernel_of(args=args, requires=requires))
+    assert {p.M % 128 for p in suite} == {0}
+    if "M == N" in requires:
+        assert {p.id for p in suite} == {"128x128x128"}
+        return
+    assert suite != exact_suite(kernel_of(args=args))
+    assert {(p.alpha, p.beta) for p in suite} == {(1, 0), (2, 0), (1, -1), (2, -1)}
+    assert any(p.lda > p.K for p in suite)
+    assert any(p.M != p.N != p.K != p.M for p in suite)
+    assert any(p.K % 32 for p in suite)
+
+
+def test_large_problems_are_for_whole_tiles_of_128(backend):
+    for op in ("gemm", "add"):
+        suite = exact_problems(op, large=True)
+        assert {(p.M % 128, p.N % 128) for p in suite} == {(0, 0)}
+        for problem in suite:
+            assert integer_range(problem) == 8
+            check_exactly(solve(problem), backend, problem, kernel="right")
+        assert sum(p.M * p.N * max(p.K, 1) for p in suite) < 20e6
+
+
 @pytest.mark.parametrize("op", ["gemm", "add"])
 @pytest.mark.parametrize("multiple", [1, 2, 4, 8, 16, 32])
 def test_a_kernel_that_requires_multiples_still_meets_residues(op, multiple):

@@ -116,7 +116,7 @@ def _nearest(search: Search, prober: Prober) -> Adoption:
     reading = with_names(source, reading)
     if not found.attempt.seen and not found.attempt.fault:
         sizes = Sizes(problem, reading.requires)
-        whole = tuple(f"{group[0]} % {sizes.side} == 0" for group in sizes.groups)
+        whole = tuple(f"{group[0]} % {sizes.tile(group)} == 0" for group in sizes.groups)
         told = prober.check(replace(reading, requires=(*reading.requires, *whole)))
         fault = told.partition("\n")[0] or fault
     return Adoption(reading, (), _fixed(source) or fault or "it was not exact")

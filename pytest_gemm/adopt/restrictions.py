@@ -41,7 +41,7 @@ def restrictions(prober: Prober, reading: Reading, problem: Problem) -> list[Res
             break
         # They depend on each other: whole tiles are what is known to be right.
         found = {
-            group: (sizes.side, why or fault) if multiple >= least else (multiple, why)
+            group: (sizes.tile(group), why or fault) if multiple >= least else (multiple, why)
             for group, (multiple, why) in found.items()
         }
     return [
@@ -69,9 +69,9 @@ def _multiple(
     prober: Prober, reading: Reading, sizes: Sizes, group: Sequence[str]
 ) -> tuple[int, str]:
     """The number of which a size must be a multiple, and what a size does that is none."""
-    why = ""
+    why, tile = "", sizes.tile(group)
     for step in MULTIPLES:
-        if step >= sizes.side:
+        if step >= tile:
             break
         problem = sizes.moved({group[0]: step})
         attempt = prober.attempt(reading, problem)
@@ -79,7 +79,7 @@ def _multiple(
             return step, why
         if not why:
             why = f"on {problem.id}, {attempt.first_fault}"
-    return sizes.side, why
+    return tile, why
 
 
 def _is_exact(prober: Prober, reading: Reading, problem: Problem) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import gcd
 from typing import Any
 
 from pytest_gemm.problem import DIMENSIONS, Problem
@@ -20,6 +21,11 @@ class Sizes:
     def side(self) -> int:
         """The side of a tile, as far as the problem says."""
         return min(int(getattr(self.problem, name)) for name in DIMENSIONS[self.problem.op])
+
+    def tile(self, group: Sequence[str]) -> int:
+        """The length of a tile along a size, as far as the problem says: K may be less deep."""
+        shared = gcd(self.problem.M, self.problem.N)
+        return gcd(shared, self.problem.K) if "K" in group else shared
 
     @property
     def groups(self) -> list[tuple[str, ...]]:
