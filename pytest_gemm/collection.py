@@ -40,14 +40,14 @@ class Collector:
     def __init__(self, options: Options, modules: Sequence[ModuleType] = ()) -> None:
         self.options = options
         self.backend = choose_backend(options.device).kind
-        self._modules = modules
+        self.modules = modules
         self._files: dict[Path, Collection] = {}
 
     @cached_property
     def project(self) -> Collection:
         """The kernels of the project's folders and modules. Raises ConfigError."""
         options = self.options
-        registry = load_registry(options.kernels, options.root, self._modules)
+        registry = load_registry(options.kernels, options.root, self.modules)
         return self._collection(registry, whole=True)
 
     def file(self, path: Path) -> Collection:

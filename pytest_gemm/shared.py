@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 import pytest
 
@@ -15,6 +15,7 @@ from pytest_gemm.against import check_against
 from pytest_gemm.collection import Collection, Collector
 from pytest_gemm.errors import ConfigError, DeviceBusyError
 from pytest_gemm.options import OPTIONS
+from pytest_gemm.python_kernel import declared
 from pytest_gemm.recorder import Project, Recorder, is_case
 
 if TYPE_CHECKING:
@@ -27,6 +28,11 @@ SESSION = pytest.StashKey["GemmSession"]()
 NO_KERNELS = (
     "no kernels found: put .cu files with front matter into kernels/, name their folders in the "
     "ini key gemm_kernels, or decorate a function in conftest.py with @pytest_gemm.kernel"
+)
+
+LATE = (
+    "{path}: pytest loads it after the kernels were collected: move {names} to the conftest.py "
+    "beside the settings, or to a module that the ini key gemm_modules names"
 )
 
 
@@ -55,10 +61,38 @@ def _project(config: pytest.Config) -> Collection:
     if first:
         for error in project.registry.errors:
             config.hook.pytest_collectreport(report=_collect_error(error.path, str(error)))
+        config.pluginmanager.register(_LateKernels(config, collector))
         recorder_of(config).project = Project([*project.cases], [*project.registry.specs])
     if not (project.cases or project.registry.errors):
         raise ConfigError(NO_KERNELS)
     return project
+
+
+class _LateKernels:
+    """Reports what a conftest.py declares that pytest loads when the kernels are collected.
+
+    pytest loads those of deeper folders when it gets there, and which it knows at the start depends
+    on its arguments: such a kernel would run in some runs, and be missing in others.
+    """
+
+    def __init__(self, config: pytest.Config, collector: Collector) -> None:
+        self._config = config
+        self._collector = collector
+
+    def pytest_plugin_registered(self, plugin: object) -> None:
+        if not _is_conftest(plugin) or plugin in self._collector.modules:
+            return
+        known = self._collector.project.registry.functions.values()
+        values = list(vars(plugin).items())
+        late = [
+            name
+            for name, value in values
+            if declared(value) is not None and all(value is not own for own in known)
+        ]
+        if late:
+            path = str(plugin.__file__)
+            text = LATE.format(path=path, names=", ".join(late))
+            self._config.hook.pytest_collectreport(report=_collect_error(path, text))
 
 
 def _file(file: CudaFile) -> Collection:
@@ -162,7 +196,7 @@ def _show(config: pytest.Config, line: str) -> None:
             terminal.write_line(line)
 
 
-def _is_conftest(plugin: object) -> bool:
+def _is_conftest(plugin: object) -> TypeGuard[ModuleType]:
     return isinstance(plugin, ModuleType) and plugin.__name__.rpartition(".")[2] == "conftest"
 
 

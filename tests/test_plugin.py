@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -123,6 +124,22 @@ def test_kernels_of_a_module_named_in_ini(project: Project) -> None:
     result = project.run()
     assert result.parseoutcomes() == {"errors": 1}
     result.stdout.fnmatch_lines(["*gemm_modules: not_there cannot be imported*"])
+
+
+@pytest.mark.parametrize("args", [[], ["-n", "1"]])
+def test_kernels_of_a_conftest_that_is_loaded_too_late_are_no_secret(
+    project: Project, args: list[str]
+) -> None:
+    deep = project.path / "z" / "deep"
+    deep.mkdir(parents=True)
+    (deep / "test_deep.py").write_text(dedent(TEST))
+    (deep / "conftest.py").write_text(dedent(KERNELS).replace("def ", "def deep_"))
+    result = project.run(*args)
+    assert result.ret == (pytest.ExitCode.TESTS_FAILED if args else pytest.ExitCode.INTERRUPTED)
+    path, names = deep / "conftest.py", "deep_outer, deep_blas, deep_plus"
+    result.stdout.fnmatch_lines([f"{path}: pytest loads it after the kernels *: move {names} to *"])
+    # Where pytest is told to go there, it knows them from the start.
+    assert project.run("z/deep", "-k", "deep_plus").parseoutcomes()["passed"] == 1
 
 
 def test_plain_pytest_verifies_and_times_nothing(project: Project) -> None:
