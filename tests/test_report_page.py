@@ -16,7 +16,7 @@ import pytest
 
 from pytest_gemm.cli import main
 from pytest_gemm.report import formats
-from pytest_gemm.report.document import Document
+from pytest_gemm.report.document import Document, read
 from pytest_gemm.report.figures import figures, notes, of_a_case
 from pytest_gemm.report.files import rendered
 from pytest_gemm.report.formats import refused
@@ -380,6 +380,23 @@ def test_a_report_of_studies_alone(tmp_path: Path, studied: Path) -> None:
         assert main(["report", str(studied), str(tmp_path / name)]) == 0
     assert (tmp_path / "out.md").read_text(encoding="utf-8").startswith("## ladder: ")
     assert "studies only" in " ".join(Page((tmp_path / "out.html").read_text("utf-8")).texts)
+
+
+def test_the_machines_of_studies_are_told(results: Path, studied: Path, tmp_path: Path) -> None:
+    alone, joined = tmp_path / "alone.json", tmp_path / "joined.json"
+    assert main(["report", str(studied), str(alone)]) == 0
+    assert main(["report", str(results), str(studied), str(joined)]) == 0
+    report = report_of(read(alone))
+    assert (report.device, report.kind) == ("AMD EPYC (x86-64-v3), 2 cores", "host")
+    facts = dict(report.facts)
+    assert facts["compiler"] == "g++"
+    assert facts["C and NumPy on"] == report.device
+    assert facts["C compiled by"].endswith(", -O2 -std=gnu11 -fPIC -x c")
+    assert "baseline" not in facts
+    both = report_of(read(joined))
+    assert both.device == "a scripted CPU, 2 cores"
+    told = [text for label, text in both.facts if label == "device"]
+    assert [text.partition(" (")[0] for text in told] == ["a scripted CPU, 2 cores", "AMD EPYC"]
 
 
 @pytest.mark.parametrize(

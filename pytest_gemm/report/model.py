@@ -145,7 +145,7 @@ class Report:
 def report_of(document: Document) -> Report:
     """What to show of a document."""
     lines = sorted((_line(r, document.history) for r in document.records), key=_urgency)
-    devices = _devices(document)
+    devices = _devices(_of_cases(document) or _of_studies(document))
     described = " and ".join(device.described for device in devices)
     title = f"pytest-gemm on {described}" if described else "pytest-gemm"
     kinds = {device.plain["kind"] for device in devices}
@@ -270,10 +270,16 @@ def _run_facts(document: Document) -> Iterator[tuple[str, str]]:
     yield "date", document.date
     if document.commit:
         yield "commit", document.commit
-    yield "baseline", document.baseline
-    for device in _devices(document):
+    if document.records or not document.studies:
+        yield "baseline", document.baseline
+    for device in _devices([*_of_cases(document), *_of_studies(document)]):
         yield "device", f"{device.described} ({device.plain['name']})"
         yield from device.facts
+    cpus = (study.get("cpu") for study in document.studies)
+    beside = {cpu["description"]: cpu for cpu in cpus if cpu}
+    for description, cpu in beside.items():
+        yield "C and NumPy on", description
+        yield "C compiled by", f"{cpu.get('compiler_version', '')}, {cpu.get('flags', '')}"
     yield from (("operands", f"seed {seed}") for seed in sorted(_seeds(document)))
 
 
@@ -297,14 +303,26 @@ class _Device:
             yield key.replace("_", " "), " and ".join(values)
 
 
-def _devices(document: Document) -> list[_Device]:
-    """By name, in the order of the cases."""
+_Where = tuple[Mapping[str, str], Mapping[str, Any]]
+"""A device and its environment."""
+
+
+def _of_cases(document: Document) -> list[_Where]:
+    results = [record.result for record in document.records]
+    return [(result.device, result.environment) for result in results if result.device]
+
+
+def _of_studies(document: Document) -> list[_Where]:
+    return [(study["device"], study.get("environment", {})) for study in document.studies]
+
+
+def _devices(places: Sequence[_Where]) -> list[_Device]:
+    """By name, in the order of the places."""
     found: dict[str, _Device] = {}
-    for result in (record.result for record in document.records):
-        if result.device:
-            device = found.setdefault(result.device["name"], _Device(result.device))
-            if result.environment not in device.environments:
-                device.environments.append(result.environment)
+    for plain, environment in places:
+        device = found.setdefault(plain["name"], _Device(plain))
+        if environment not in device.environments:
+            device.environments.append(environment)
     return list(found.values())
 
 
