@@ -6,7 +6,7 @@ one process which prints the summary is also the one that writes baselines.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -115,7 +115,10 @@ class Recorder:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
         if is_case(item):
-            report.gemm = item.stash.get(RECORD, None)  # type: ignore[attr-defined]
+            record = item.stash.get(RECORD, None)
+            if record and report.failed and record["outcome"] == "passed":
+                record.update(_failed_elsewhere(record))
+            report.gemm = record  # type: ignore[attr-defined]
         return report
 
     def pytest_report_teststatus(
@@ -180,6 +183,13 @@ class Recorder:
             terminalreporter.section(self._closing.title)
             for line in self._closing.lines:
                 terminalreporter.write_line(line)
+
+
+def _failed_elsewhere(record: Mapping[str, Any]) -> dict[str, str]:
+    """What changes in a record whose case passed, and whose test did not: nothing is stored."""
+    gate = "withheld" if record["gate"] == "stored" else record["gate"]
+    message = f"{record['id']}: its test failed where gemm.check() had passed"
+    return {"outcome": "failed", "gate": gate, "message": message}
 
 
 def _recount(stats: dict[str, list[Any]], unwritten: Collection[str]) -> None:

@@ -284,6 +284,25 @@ def test_a_wrong_result_and_a_time_that_is_none_are_not_stored(project: Project)
     assert stored == {"outer.json"}
 
 
+@pytest.mark.parametrize("after", ["def test_gemm(gemm): gemm.check(); assert False", """
+    import pytest
+    @pytest.fixture
+    def checked(gemm):
+        yield
+        assert False
+    def test_gemm(gemm, checked): gemm.check()
+"""])  # fmt: skip
+def test_what_fails_after_its_check_is_not_stored(project: Project, after: str) -> None:
+    project.pytester.makepyfile(test_kernels=dedent(after))
+    result = project.bench("--gemm-baseline=update", "-k", "plus", "--gemm-report=out.json")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert "stored" not in result.parseoutcomes()
+    assert not [name for name in project.files() if name.endswith(".json")]
+    [record] = json.loads((project.path / "out.json").read_text(encoding="utf-8"))["records"]
+    assert (record["outcome"], record["gate"]) == ("failed", "withheld")
+    assert record["message"] == "plus-16x16-float32: its test failed where gemm.check() had passed"
+
+
 def test_changed_bits_fail_until_accepted(project: Project) -> None:
     """A kernel that is right but sums in another order has another digest."""
     project.run("--gemm-baseline=update")
