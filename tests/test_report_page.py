@@ -22,7 +22,7 @@ from pytest_gemm.report.files import rendered
 from pytest_gemm.report.formats import refused
 from pytest_gemm.report.marks import SERIES, Figure, decades
 from pytest_gemm.report.model import report_of
-from pytest_gemm.report.study import study_figures
+from pytest_gemm.report.study import study_figures, study_notes
 from tests.reported import HOSTILE, document, everything, past, record, same, slower
 
 pytest.importorskip("jinja2", reason="the extra 'report' is not installed")
@@ -325,6 +325,26 @@ def test_studies_are_drawn() -> None:
     assert not [x for x in rate.spec["layer"] if "data" in x]
     assert rate.notes == ("No logarithmic fit: no better than a constant (p = 0.2).",)
     assert found["study-2-ladder"].notes == ("tiled: tiles; loads not counted",)
+
+
+def test_what_a_study_left_out_is_told() -> None:
+    left = [
+        {"kernel": "c", "problem": f"{n}x{n}", "reason": f"it would take {n} s", "seconds": n}
+        for n in (8, 16)
+    ]
+    studies = ({**study("ladder", [], {"steps": []}), "left_out": left},)
+    told = "Study ladder left out c from 8x8 on: it would take 8 s."
+    assert study_notes(studies) == [told]
+    assert told in rendered(document(studies=studies), ".html")
+
+
+def test_what_failed_in_a_study_is_told_at_the_top() -> None:
+    failed = measured("device", "<i>naive</i>", 10, 1.0, outcome="failed", estimate=None)
+    failed["message"] = "<i>naive</i> on 10x10x10: wrong\nmore"
+    studies = (study("cpu-vs-gpu", [failed], {"crossovers": []}),)
+    text = rendered(document(studies=studies), ".html")
+    assert '<p class="summary bad">' in text
+    assert "Study cpu-vs-gpu: &lt;i&gt;naive&lt;/i&gt; on 10x10x10: wrong</p>" in text
 
 
 def test_a_crossover_lies_on_the_devices_curve() -> None:

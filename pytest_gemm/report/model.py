@@ -129,6 +129,16 @@ class Report:
         return tuple(line for line in self.lines if not line.fails and line.state in NOTABLE)
 
     @property
+    def study_failures(self) -> tuple[str, ...]:
+        """The first line of each failure in a study."""
+        return tuple(
+            f"Study {study['name']}: {measured['message'].partition(chr(10))[0]}"
+            for study in self.studies
+            for measured in study["measured"]
+            if measured.get("outcome") == "failed"
+        )
+
+    @property
     def summary(self) -> str:
         """``2 failed (1 error, 1 slower); 12 passed (11 same, 1 faster); 1 skipped``."""
         failed, passed = ([x for x in self.lines if x.fails == fails] for fails in (True, False))

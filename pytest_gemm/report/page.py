@@ -22,7 +22,7 @@ from pytest_gemm.report.document import Past
 from pytest_gemm.report.figures import figures, notes, of_a_case
 from pytest_gemm.report.marks import SHAPES, Figure
 from pytest_gemm.report.model import NOTABLE, STATES, Line, Report, told_rate
-from pytest_gemm.report.study import study_figures
+from pytest_gemm.report.study import study_figures, study_notes
 from pytest_gemm.report.text import percent, seconds
 
 FOLDER = Path(__file__).parent / "page"
@@ -52,7 +52,7 @@ def page(report: Report) -> str:
         more=max(0, len(_cards(report)) - CARDS),
         rows=[_cells(line) for line in report.lines],
         figures=drawn,
-        notes=notes(report),
+        notes=[*notes(report), *study_notes(report.studies)],
         data=_data(report, drawn),
         style=(FOLDER / "page.css").read_text(encoding="utf-8"),
         scripts=[library, script],

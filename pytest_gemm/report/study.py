@@ -51,6 +51,15 @@ def study_figures(studies: Iterable[Study]) -> list[Figure]:
     ]
 
 
+def study_notes(studies: Iterable[Study]) -> list[str]:
+    """Why there are points that a reader may miss: the first of each kernel that was left out."""
+    return [
+        f"Study {study['name']} left out {kernel} from {left['problem']} on: {left['reason']}."
+        for study in studies
+        for kernel, left in {x["kernel"]: x for x in reversed(study.get("left_out", ()))}.items()
+    ]
+
+
 def _ladder(study: Study, id: str) -> Iterator[Figure]:
     steps = [step for step in study["findings"]["steps"] if step["speedup"] is not None]
     if not steps:
