@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from pytest_gemm.options import OPTIONS, Options
+from pytest_gemm.options import Options
 
 if TYPE_CHECKING:
     from pytest_gemm.closing import Closing
@@ -58,16 +58,16 @@ class Selection:
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
         self._deselected.update(item.nodeid for item in items)
 
-    def lines(self, options: Options, items: Sequence[pytest.Item]) -> list[str]:
+    def lines(self, items: Sequence[pytest.Item]) -> list[str]:
         """What there is to say now that only these items are left."""
-        if options.bench and not self._collected:
+        if not self._collected:
             return [NO_TEST]
         accounted = {*self._deselected, *(item.nodeid for item in items)}
         lost = [case for case in self._collected if case not in accounted]
         if lost:
             shown = ", ".join(lost[:LOST_SHOWN]) + ", ..." * (len(lost) > LOST_SHOWN)
             return [LOST.format(count=_cases(len(lost)), shown=shown)]
-        if options.bench and not any(map(is_case, items)):
+        if not any(map(is_case, items)):
             return [ALL_DESELECTED.format(count=_cases(len(self._collected)))]
         return []
 
@@ -81,7 +81,7 @@ def watch_selection(config: pytest.Config, items: Iterable[pytest.Item]) -> None
 def selection_lines(config: pytest.Config, items: Sequence[pytest.Item]) -> list[str]:
     """What there is to say of the cases that will not run."""
     selection = config.stash.get(SELECTION, None)  # none where an earlier hook failed
-    return selection.lines(config.stash[OPTIONS], items) if selection else []
+    return selection.lines(items) if selection else []
 
 
 def _cases(count: int) -> str:

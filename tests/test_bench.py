@@ -199,7 +199,10 @@ def test_a_bench_without_cases_says_what_is_missing(project: Project) -> None:
     project.pytester.makepyfile(test_kernels="def test_other(): pass")
     result = project.bench()
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
-    result.stdout.fnmatch_lines(["gemm: no test uses the fixture gemm*"])
+    strict = project.run("--gemm-baseline=strict")
+    assert strict.ret == 0  # of other tests only
+    for lines in (result, strict):
+        lines.stdout.fnmatch_lines(["gemm: no test uses the fixture gemm*"])
 
 
 @pytest.mark.parametrize("selection", [["-k", "nothing"], ["--deselect", "test_kernels.py"]])
