@@ -15,7 +15,7 @@ from pytest_gemm.adopt.arguments import arguments
 from pytest_gemm.adopt.blocks import blocks
 from pytest_gemm.adopt.host_code import HostCode
 from pytest_gemm.adopt.kinds import Kind, kinds
-from pytest_gemm.adopt.launches import find_launches
+from pytest_gemm.adopt.launches import LaunchCode, find_launches
 from pytest_gemm.adopt.names import matrix_scores, scalar_scores, size_scores
 from pytest_gemm.adopt.prober import Prober
 from pytest_gemm.adopt.reading import Reading
@@ -627,6 +627,42 @@ def test_launches_are_found_with_their_parts() -> None:
     assert [len(first.grid), len(first.block), len(second.grid)] == [2, 2, 1]
     assert first.host.text(first.shared_mem, lambda _: None) == "128"
     assert first.names() == second.names() == ["d_A", "n"]
+
+
+def test_a_launch_whose_dimensions_are_set_one_by_one() -> None:
+    source = """
+    __global__ void k(float *A, int n);
+    void run(float *d_A, int n) {
+        dim3 grid, block(7, 8);
+        k<<<grid, block>>>(d_A, n);
+        block.x = 128;
+        block.y = 4;
+        grid.x = (n + 16 * block.x / 32 - 1) / (16 * block.x / 32);
+        grid.y = n / block.y;
+        k<<<grid, block>>>(d_A, n);
+        grid.x = 1;
+    }
+    """
+    first, second = find_launches(Code(source), source)
+
+    def texts(launch: LaunchCode, tokens: tuple[range, ...]) -> list[str | None]:
+        return [launch.host.text(t, lambda name: "N" if name == "n" else None) for t in tokens]
+
+    assert texts(first, first.block) == ["7", "8"]
+    assert texts(second, second.block) == ["128", "4"]
+    assert texts(second, second.grid) == ["cdiv(N, 64)", "N // 4"]
+
+
+@pytest.mark.parametrize("body", ["", "__restrict__", "__restrict"])
+def test_a_macro_for_restrict_says_nothing_of_a_type(
+    body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = "typedef double real;\n__global__ void k(const real *RESTRICT a, real *RESTRICT b,\n"
+    write(tmp_path / "k.cu", f"#define RESTRICT {body}\n{text}real *RESTRICT c, int n) {{}}\n")
+    signature = read_source(Path("k.cu")).signature
+    assert (signature.pointers, signature.constant) == ((0, 1, 2), {0})
+    assert signature.elements({}) == dict.fromkeys(range(3), "float64")
 
 
 @pytest.mark.parametrize(

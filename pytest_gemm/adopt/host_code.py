@@ -54,6 +54,8 @@ class HostCode:
         for at in range(1, len(texts)):
             name = texts[at - 1]
             if texts[at] == "=" and WORD.fullmatch(name) and texts[at + 1 : at + 2] != ["="]:
+                if texts[at - 2 : at - 1] == ["."]:
+                    name = f"{texts[at - 3]}.{name}"
                 found.setdefault(name, []).append((at, range(at + 1, self._end(at + 1))))
             elif texts[at] in ("(", "{") and WORD.fullmatch(name) and self._declares(at - 1):
                 found.setdefault(name, []).append((at, range(at + 1, self.code.closers[at])))
@@ -106,12 +108,23 @@ class HostCode:
             return self.split(range(tokens.start + 1, tokens.stop - 1))
         if len(texts) == 1 and WORD.fullmatch(texts[0]) and depth < MOST_STEPS:
             value = self.value_of(texts[0], near)
-            if value is not None:
-                inner = self.split(value)
-                return (
-                    inner if len(inner) > 1 else self.dimensions(inner[0], value.start, depth + 1)
-                )
+            inner = [] if value is None else self.split(value)
+            if value is not None and len(inner) < 2:
+                inner = self.dimensions(inner[0], value.start, depth + 1) if inner else []
+            since = -1 if value is None else value.start
+            return self._with_members(texts[0], inner, since, near) or [tokens]
         return [tokens]
+
+    def _with_members(self, name: str, parts: list[range], since: int, near: int) -> list[range]:
+        """A ``dim3``'s expressions, with those that are set apart: ``block.x = 128``.
+
+        They count from the token ``since`` on, where ``parts`` stand, up to ``near``.
+        """
+        for index, side in enumerate("xyz"):
+            value = self.value_of(f"{name}.{side}", near)
+            if value is not None and since < value.start < near and index <= len(parts):
+                parts = [*parts[:index], value, *parts[index + 1 :]]
+        return parts
 
     def text(self, tokens: range, resolve: Resolve) -> str | None:
         """The expression of a declaration that says the same, or None where that is unclear.
@@ -156,6 +169,9 @@ class HostCode:
 
     def _component(self, node: Node, resolve: Resolve, near: int, depth: int) -> Node:
         name, _, side = node.text.partition(".")
+        own = self.value_of(node.text, near)
+        if own is not None:
+            return self._expanded(self.node(own), resolve, own.start, depth + 1)
         value = self.value_of(name, near)
         if value is None or side not in ("x", "y", "z"):
             raise Unreadable

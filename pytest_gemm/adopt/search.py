@@ -244,7 +244,7 @@ class Search:
         if not rest:
             return
         sizes = Sizes(first.problem, first.reading.requires)
-        steps = [sizes.moved({group[0]: step}) for group in sizes.groups for step in (1, 8)]
+        steps = [sizes.moved({group[0]: step}) for group in sizes.groups for step in (1, 8, 16)]
         problems = [p for p in (sizes.with_residues(), *steps) if self._is_exact_on(first, p)]
         for found in rest:
             if all(self._is_exact_on(found, problem) for problem in problems):

@@ -126,10 +126,13 @@ def type_parameters(function: Function, code: Code) -> frozenset[str]:
 
 
 def _aliases(code: Code) -> dict[str, str]:
-    """``typedef float real;``, ``using real = float;`` and ``#define real float``."""
+    """``typedef float real;``, ``using real = float;``, ``#define real float``, and macros for
+    ``__restrict__`` or nothing."""
     found = dict(_alias_statements(code))
     for name, body in code.macros.items():
-        if body and all(re.fullmatch(r"\w+", word) for word in body):
+        if not body or "restrict" in body[0]:
+            found[name] = ""
+        elif all(re.fullmatch(r"\w+", word) for word in body):
             kind = kind_of(" ".join(body))
             if kind != "other":
                 found[name] = " ".join(body)

@@ -1,5 +1,5 @@
 // The launch gives the rows' blocks to x, and the kernel takes them from y.
-#include <cuda_runtime.h>
+#include <wb.h>
 
 __global__ void gemm(const float *A, const float *B, float *C, int M, int N, int K)
 {
