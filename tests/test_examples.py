@@ -135,6 +135,24 @@ def test_what_is_published_has_every_example(device: str) -> None:
             assert re.search(r"^=+ \d+ passed, \d+ ungated in [\d.]+s =+$", section, re.M)
 
 
+def test_what_python_kernels_md_shows_was_printed() -> None:
+    page = (EXAMPLES.parent / "docs" / "python-kernels.md").read_text(encoding="utf-8")
+    printed = (EXAMPLES / "output" / "cuda.txt").read_text(encoding="utf-8")
+    rows, sentences = re.findall(r"test_examples.py -->\n```text\n(.*?)```", page, re.S)
+    _, *kernels = rows.splitlines()
+    for row in kernels:
+        name, problem, *figures = re.split(r" {2,}", row)
+        (line,) = (
+            s for s in printed.splitlines() if re.match(rf"{re.escape(name)} +{problem} ", s)
+        )
+        cells = iter(re.split(r" {2,}", line))
+        assert all(figure in cells for figure in figures), row  # in this order
+    timed = re.findall(r"^(\S+) +1024x1024\S* +ok", printed, re.M)
+    assert [row.split()[0] for row in kernels] == timed
+    for sentence in sentences.splitlines():
+        assert f": {sentence}\n" in printed
+
+
 def test_places_of_a_machine_are_not_published() -> None:
     text = """gemm: cuda: NVIDIA H200; driver 580, nvrtc 13.0, uuid GPU-d77021a2-6f35
 ../gemm-example-nmiz7ued/cublas/test.py: A "/tmp/gemm-example-nmiz7ued/x", 3 / 4
