@@ -149,7 +149,8 @@ def _run_exact_suite(
     """
     kernel, backend = launcher.kernel, launcher.backend
     small = exact_suite(kernel) or (problem,)
-    key = f"{kernel.id} {small[0].id}"
+    # Stored kernels of one name may be different ones.
+    key = f"{kernel.id} {kernel.source_hash} {small[0].id}"
     if failure := known.get(key):
         raise WrongResultError(failure)
     try:

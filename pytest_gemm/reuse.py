@@ -16,8 +16,8 @@ Key = tuple[Problem, int, str]
 class Reuse:
     """The exact suite of a kernel and the operands of a problem, from one case for the next.
 
-    ``exact`` says by kernel and first problem what the exact suite said of it: empty where it
-    passed.
+    ``exact`` says by kernel, source and first problem what the exact suite said of it: empty where
+    it passed.
     """
 
     def __init__(self, most_kept: int = MOST_KEPT) -> None:

@@ -227,6 +227,20 @@ def test_a_failure_of_the_exact_suite_is_remembered() -> None:
     assert len(calls) == count
 
 
+def test_another_source_of_the_same_name_has_its_own_exact_suite() -> None:
+    known = Reuse()
+    run_case(case(), Scripted(), product, known)
+    other = case()
+    other = replace(other, kernel=replace(other.kernel, source="def product(): ..."))
+
+    def wrong(A: Any, B: Any, C: Any) -> None:
+        C[:] = A @ B
+        if C.shape != (48, 40):
+            C[0, 0] = 0
+
+    assert run_case(other, Scripted(), wrong, known).outcome == "failed"
+
+
 def test_a_fault_of_the_first_launch_names_the_problem_that_ran() -> None:
     def faulty(A: Any, B: Any, C: Any) -> None:
         raise KernelFault("timeout", "endless")
