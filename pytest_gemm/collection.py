@@ -24,11 +24,10 @@ DEFAULT_SIZES = {
 
 @dataclass(frozen=True)
 class Collection:
-    """The cases of some kernels, by id; ``whole`` where the project's kernels are all there."""
+    """The cases of some kernels, by id."""
 
     registry: Registry
     cases: dict[str, Case]
-    whole: bool
 
 
 class Collector:
@@ -48,20 +47,20 @@ class Collector:
         """The kernels of the project's folders and modules. Raises ConfigError."""
         options = self.options
         registry = load_registry(options.kernels, options.root, self.modules)
-        return self._collection(registry, whole=True)
+        return self._collection(registry)
 
     def file(self, path: Path) -> Collection:
         """The kernels of one file. Raises ConfigError."""
         if path not in self._files:
             registry = load_registry((), self.options.root, files=(path,))
-            self._files[path] = self._collection(registry, whole=False)
+            self._files[path] = self._collection(registry)
         return self._files[path]
 
-    def _collection(self, registry: Registry, *, whole: bool) -> Collection:
+    def _collection(self, registry: Registry) -> Collection:
         kernels = registry.kernels(self.backend)
         cases = [case for kernel in kernels for case in self._cases(kernel)]
         cases += [case for kernel in registry.kernels("cuda") for case in self._inspections(kernel)]
-        return Collection(registry, {case.id: case for case in cases}, whole)
+        return Collection(registry, {case.id: case for case in cases})
 
     def _cases(self, kernel: Kernel) -> Iterable[Case]:
         options = self.options

@@ -189,11 +189,6 @@ class KernelSpec(_Common):
     sweep: tuple[tuple[str, PerBackend[int]], ...] = ()
     backends: tuple[str, ...] = BACKENDS
 
-    @property
-    def alpha_beta(self) -> bool:
-        """The same as ``takes_alpha_beta``."""
-        return self.takes_alpha_beta
-
     def kernels(self, backend: str) -> tuple[Kernel, ...]:
         """One kernel for each combination of the swept parameters, values in declared order.
 

@@ -1,7 +1,7 @@
 """Slower, or only noise? Data in, data out: no file, no clock, no other benchmark of this run.
 
-``judge`` screens a new session against the stored ones, ``decided_by_duet`` puts in what a duet
-found, ``held_against_anchor`` looks for slow drift, in that order. Everything is decided on
+``judge`` screens a new session against the stored ones, or puts in what a duet found;
+``held_against_anchor`` looks for slow drift then. Everything is decided on
 natural logarithms of seconds; a ``Verdict`` holds relative changes: 0.05 is 5 % slower.
 ``docs/verdict.md`` gives the rules, their sources and the error rates.
 """
@@ -49,13 +49,13 @@ class Verdict:
     which holds for all stored benchmarks together; ``threshold`` is the change above which the
     outcome is ``slower``; ``smallest_slowdown`` is found 9 times in 10. ``decided_by`` is
     ``sessions``, ``prior`` (too few sessions to know their spread), ``duet`` (of ``workers``
-    processes in ``rounds`` rounds, with ``odd_workers`` left out), ``anchor``, ``conditions`` or
-    empty. ``baseline_median`` is in seconds, of ``sessions`` stored sessions; ``stored_change`` is
-    the change from it, from which a duet's may differ; ``drift`` that from the pinned anchor.
-    ``against`` is what a duet was asked for with, in words: empty where it was the verdict's own
-    choice; of another kernel than the stored one, ``baseline_median`` is what the duet measured.
-    Where ``suspicious``, a duet should decide if one can be had. Numbers are None where nothing
-    was compared.
+    processes in ``rounds`` rounds, with ``odd_workers`` left out), ``program`` (both are the
+    same), ``anchor``, ``conditions`` or empty. ``baseline_median`` is in seconds, of ``sessions``
+    stored sessions; ``stored_change`` is the change from it, from which a duet's may differ;
+    ``drift`` that from the pinned anchor. ``against`` is what a duet was asked for with, in words:
+    empty where it was the verdict's own choice; of another kernel than the stored one,
+    ``baseline_median`` is what the duet measured. Where ``suspicious``, a duet should decide if
+    one can be had. Numbers are None where nothing was compared.
     """
 
     outcome: Outcome
@@ -76,11 +76,6 @@ class Verdict:
     rounds: int = 0
     drift: float | None = None
     against: str = ""
-
-    @property
-    def has_baseline(self) -> bool:
-        """Whether there was something to compare with."""
-        return self.change is not None
 
     def fails(self, strict: bool = False) -> bool:
         """Whether the benchmark's item fails. A gain never does."""

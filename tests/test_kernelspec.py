@@ -73,7 +73,7 @@ def test_defaults() -> None:
         (),
         (),
     )
-    assert not spec.alpha_beta
+    assert not spec.takes_alpha_beta
     assert not spec.is_python
     kernel = one()
     assert kernel.id == "k"

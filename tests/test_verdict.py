@@ -229,7 +229,7 @@ def test_nothing_stored_is_new() -> None:
     found = verdict(session(), None, benchmarks=0)
 
     assert found.outcome == "new"
-    assert not found.has_baseline
+    assert found.change is None
     assert found.fails(strict=True)
     assert not found.fails()
 
