@@ -73,20 +73,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
         check_opponent(config, items)
     if config.stash[options.OPTIONS].accountable:
-        from pytest_gemm.recorder import watch_selection
+        from pytest_gemm.selection import watch_selection
 
         watch_selection(config, items)
     if config.stash[options.OPTIONS].bench:
-        import random
+        from pytest_gemm.selection import select_cases
 
-        from pytest_gemm import publish
-        from pytest_gemm.recorder import is_case
-
-        publish.announce(config, filter(is_case, items))
-        config.hook.pytest_deselected(items=[item for item in items if not is_case(item)])
-        # Shuffled, the same way for a seed: no case may owe its time to the one before it.
-        cases = list(filter(is_case, items))
-        items[:] = random.Random(config.stash[options.OPTIONS].seed).sample(cases, len(cases))
+        select_cases(config, items)
 
 
 def pytest_report_collectionfinish(
@@ -101,7 +94,7 @@ def pytest_report_collectionfinish(
         with busy_ends_pytest():
             lines += session_of(config).header()
     if config.stash[options.OPTIONS].accountable:
-        from pytest_gemm.recorder import selection_lines
+        from pytest_gemm.selection import selection_lines
 
         lines += selection_lines(config, items)
     return lines

@@ -6,33 +6,19 @@ one process which prints the summary is also the one that writes baselines.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 from pytest_gemm.options import Options
+from pytest_gemm.selection import is_case
 
 if TYPE_CHECKING:
     from pytest_gemm.closing import Closing
 
 RECORD = pytest.StashKey[dict[str, Any]]()
 """On an item: the record of its case (``Record.to_dict``)."""
-
-SELECTION = pytest.StashKey["Selection"]()
-
-NO_TEST = (
-    "gemm: no test uses the fixture gemm: add a module with"
-    " 'def test_gemm(gemm): gemm.check()', or name a .cu file"
-)
-
-ALL_DESELECTED = "gemm: {count} collected, and all deselected: see -k, -m and --deselect"
-
-LOST = (
-    "gemm: {count} taken away by a conftest.py or a plugin, and not reported as deselected: {shown}"
-)
-
-LOST_SHOWN = 5
 
 PROJECT = "gemm_project"
 """What a node of xdist tells at its end."""
@@ -41,51 +27,6 @@ GATE_WORDS = frozenset(
     {"new", "stored", "faster", "changed", "withheld", "inconclusive", "ungated"}
 )
 """What the gate says of an item other than "same" and "slower": counted in the last line."""
-
-
-def is_case(item: pytest.Item) -> bool:
-    """Whether the item is a kernel on a problem: a test that uses the fixture ``gemm``."""
-    return "gemm" in getattr(item, "fixturenames", ())
-
-
-class Selection:
-    """Knows what became of the cases that were collected: still there, deselected, or neither."""
-
-    def __init__(self, items: Iterable[pytest.Item]) -> None:
-        self._collected = [item.nodeid for item in items if is_case(item)]
-        self._deselected: set[str] = set()
-
-    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
-        self._deselected.update(item.nodeid for item in items)
-
-    def lines(self, items: Sequence[pytest.Item]) -> list[str]:
-        """What there is to say now that only these items are left."""
-        if not self._collected:
-            return [NO_TEST]
-        accounted = {*self._deselected, *(item.nodeid for item in items)}
-        lost = [case for case in self._collected if case not in accounted]
-        if lost:
-            shown = ", ".join(lost[:LOST_SHOWN]) + ", ..." * (len(lost) > LOST_SHOWN)
-            return [LOST.format(count=_cases(len(lost)), shown=shown)]
-        if not any(map(is_case, items)):
-            return [ALL_DESELECTED.format(count=_cases(len(self._collected)))]
-        return []
-
-
-def watch_selection(config: pytest.Config, items: Iterable[pytest.Item]) -> None:
-    """Remember the cases among the items, and which of them are deselected from now on."""
-    config.stash[SELECTION] = Selection(items)
-    config.pluginmanager.register(config.stash[SELECTION])
-
-
-def selection_lines(config: pytest.Config, items: Sequence[pytest.Item]) -> list[str]:
-    """What there is to say of the cases that will not run."""
-    selection = config.stash.get(SELECTION, None)  # none where an earlier hook failed
-    return selection.lines(items) if selection else []
-
-
-def _cases(count: int) -> str:
-    return "1 case" if count == 1 else f"{count} cases"
 
 
 class Project(NamedTuple):

@@ -16,7 +16,8 @@ from pytest_gemm.collection import Collection, Collector
 from pytest_gemm.errors import ConfigError, DeviceBusyError
 from pytest_gemm.options import OPTIONS
 from pytest_gemm.python_kernel import declared
-from pytest_gemm.recorder import Project, Recorder, is_case
+from pytest_gemm.recorder import Project, Recorder
+from pytest_gemm.selection import is_case
 
 if TYPE_CHECKING:
     from pytest_gemm.session import GemmSession
