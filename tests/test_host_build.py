@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from pytest_gemm.backends.base import CudaProgram, LaunchConfig, Matrix, PythonProgram
-from pytest_gemm.backends.host import HostBackend
+from pytest_gemm.backends.host import HostBackend, build
 from pytest_gemm.backends.host import compiler as compilers
 from pytest_gemm.backends.host.build import cache_folder
 from pytest_gemm.backends.host.rewrite import rewrite
@@ -363,6 +363,13 @@ def test_second_build_is_cached_and_defines_are_part_of_the_key(default_host):
         assert executable.facts["cached"] is cached
         default_host.launch(executable, [x])
         assert x[0, 0] == side
+
+
+def test_another_installation_builds_its_own(default_host, monkeypatch):
+    builder = default_host.backend._builder
+    here = builder._key(("source",))
+    monkeypatch.setattr(build, "CPP", build.CPP / "elsewhere")
+    assert builder._key(("source",)) != here
 
 
 def test_cache_folder_by_environment(tmp_path, monkeypatch):

@@ -131,7 +131,8 @@ class Builder:
 
     def _key(self, parts: Iterable[str], compiler: Compiler | None = None) -> str:
         digest = _DIGEST()
-        for part in (runtime_hash(), (compiler or self.compiler).identity, *parts):
+        # Where the headers lie is built in: what a fault is told by are the files of its frames.
+        for part in (runtime_hash(), str(CPP), (compiler or self.compiler).identity, *parts):
             digest.update(part.encode("utf-8", "surrogatepass") + b"\0")
         return digest.hexdigest()[:32]
 
