@@ -149,7 +149,10 @@ class Judge:
             finding, _ = self._measured(weigh, old, Runnable(case, function), now)
         except GemmError as error:
             alone = weigh(duets=False)
-            return replace(alone, notes=(*alone.notes, f"no duet: {_first_line(error)}"))
+            reason = f"no duet: {_first_line(error)}"
+            if self._forced and not alone.fails():
+                return _withheld(alone, reason)
+            return replace(alone, notes=(*alone.notes, reason))
         against = f"the kernel stored on {reference.newest.date[:10]}" if self._forced else ""
         return weigh(finding=finding, against=against)
 

@@ -64,7 +64,7 @@ def result(seconds: float, **conditions: Any) -> Result:
     )
 
 
-JudgeOf = Callable[[FakeExecutor], Judge]
+JudgeOf = Callable[..., Judge]
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def judge_of(tmp_path: Path) -> JudgeOf:
         when = datetime(2026, 1, 1 + day, tzinfo=UTC)
         store.append(session_of(CASE, result(0.010 + day * 1e-6), when, None), KERNEL.code)
     store.flush()
-    return lambda executor: Judge(BaselineStore(tmp_path), executor, None)  # type: ignore[arg-type]
+    return lambda executor, **how: Judge(BaselineStore(tmp_path), executor, None, **how)
 
 
 def test_clearly_fine_needs_no_duet(judge_of: JudgeOf) -> None:
@@ -125,6 +125,15 @@ def test_without_a_duet_the_sessions_decide_and_say_why(judge_of: JudgeOf) -> No
     verdict = judge_of(executor).verdict(CHANGED, None, result(0.015))
     assert (verdict.outcome, verdict.decided_by) == ("slower", "sessions")
     assert verdict.notes[-1] == ("no duet: k on 512x512x512: the stored kernel does not compile")
+
+
+def test_a_duet_that_was_asked_for_and_cannot_be_had_passes_nothing(judge_of: JudgeOf) -> None:
+    executor = FakeExecutor(error="k on 512x512x512: the stored kernel does not compile")
+    judge = judge_of(executor, forced=True)
+    verdict = judge.verdict(CHANGED, None, result(0.010))
+    assert (verdict.outcome, verdict.notes[0]) == ("withheld", f"no duet: {executor.error}")
+    assert verdict.fails(strict=True)
+    assert judge.verdict(CHANGED, None, result(0.015)).outcome == "slower"
 
 
 def test_a_python_kernel_is_not_revived_from_its_text(judge_of: JudgeOf) -> None:
