@@ -3,8 +3,8 @@
     python benchmarks/ladder_tables.py
 
 Between a line ``<!-- ladder FOLDER -->`` and the next ``<!-- end -->`` stands what that run found:
-``facts.json`` and ``times.json``, as benchmarks/gpu/ladder.py wrote them into the folder (a path in
-the repository). Nothing between the two is written by hand.
+``facts.json``, ``times.json`` and ``counters.json``, as benchmarks/gpu/ladder.py wrote them into
+the folder (a path in the repository). Nothing between the two is written by hand.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from typing import Any
 
 from pytest_gemm.markdown import NOTHING, code, table
 from pytest_gemm.problem import Problem
+from pytest_gemm.profile.limiter import limit
+from pytest_gemm.profile.metrics import BY_NCU
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "ladder.md"
@@ -47,18 +49,20 @@ def _fill(place: re.Match[str]) -> str:
 
 
 def tables(folder: Path) -> Iterator[str]:
-    """What a run found: rungs in their order, then variants, the fastest first; other problems;
-    duels; additions; failures.
+    """What a run found: the best; rungs in their order, then variants, the fastest first; other
+    problems; duels; additions; failures.
     """
     facts, found = read(folder / "facts.json"), read(folder / "times.json")
+    counters = read(folder / "counters.json")
     times = {
         problem: {name: median(values) for name, values in timed["samples"].items() if values}
         for problem, timed in found.get("times", {}).items()
     }
     products = {p.removeprefix("gemm "): t for p, t in times.items() if p.startswith("gemm ")}
     if products:
-        yield from _first(facts, *next(iter(products.items())))
-        yield from _others(products)
+        yield from _best(products)
+        yield from _first(facts, counters, *next(iter(products.items())))
+        yield from _others(facts, products)
     yield from _duels(found.get("duels", {}))
     yield from _additions(times)
     for name, failure in found.get("failures", {}).items():
@@ -66,27 +70,54 @@ def tables(folder: Path) -> Iterator[str]:
         yield ""
 
 
-def _first(facts: dict[str, Any], size: str, times: dict[str, float]) -> Iterator[str]:
+def _best(products: dict[str, dict[str, float]]) -> Iterator[str]:
+    """The fastest kernel on every problem, and cuBLAS."""
+    rows = []
+    for size, times in products.items():
+        library = times[LIBRARY]
+        name = min((name for name in times if name != LIBRARY), key=times.__getitem__)
+        flops = Problem.parse(size).flops
+        rates = [f"{flops / seconds / 1e12:.1f}" for seconds in (times[name], library)]
+        rows.append([size, code(name), *rates, f"{100 * library / times[name]:.1f}"])
+    yield from table(["M x N x K", "fastest", "TFLOP/s", "cuBLAS", "% of cuBLAS"], rows)
+
+
+def _first(
+    facts: dict[str, Any],
+    counters: dict[str, dict[str, float]],
+    size: str,
+    times: dict[str, float],
+) -> Iterator[str]:
     """Everything about the problem that counts most."""
     head = ["kernel", "registers", "blocks/SM", "FFMA", "cycles/FFMA", "bound", "loads"]
     head += [f"{size}: us", "TFLOP/s", "% of cuBLAS", "% of peak"]
+    head += ["limiter"] if counters else []
     rows = []
-    for name in _order(times):
+    for name in _order(facts, times):
         known = facts.get(name, {})
         static = static_cells(known) if "facts" in known else [NOTHING] * 6
         rate = Problem.parse(size).flops / times[name]
         library = times[LIBRARY] / times[name]
         cells = [f"{times[name] * 1e6:.1f}", f"{rate / 1e12:.2f}"]
         cells += [f"{100 * library:.1f}", f"{100 * rate / PEAK:.1f}"]
+        cells += [limiter(counters.get(name, {}))] if counters else []
         rows.append([code(name), *static, *cells])
     yield from table(head, rows)
 
 
-def _others(products: dict[str, dict[str, float]]) -> Iterator[str]:
+def limiter(counted: Mapping[str, float]) -> str:
+    """What ``profile`` would say limits a launch first, from what ``ncu`` counted of it."""
+    if not counted:
+        return NOTHING
+    counters = {BY_NCU[name]: value for name, value in counted.items() if name in BY_NCU}
+    return limit(counters, int(counted["launch__grid_size"])).text
+
+
+def _others(facts: dict[str, Any], products: dict[str, dict[str, float]]) -> Iterator[str]:
     """Percent of cuBLAS' rate on every problem; cuBLAS' own rate."""
     first = next(iter(products.values()))
     rows = []
-    for name in _order(first):
+    for name in _order(facts, first):
         cells = []
         for size, times in products.items():
             if name == LIBRARY:
@@ -98,11 +129,12 @@ def _others(products: dict[str, dict[str, float]]) -> Iterator[str]:
     yield from table(["% of cuBLAS", *products], rows)
 
 
-def _order(times: Mapping[str, float]) -> list[str]:
-    """Rungs as they were timed, variants by their time, cuBLAS."""
+def _order(facts: Mapping[str, Any], times: Mapping[str, float]) -> list[str]:
+    """Rungs as the ladder has them, variants by their time, cuBLAS."""
+    places = {name: place for place, name in enumerate(facts)}
     rungs = [name for name in times if "[" not in name and name != LIBRARY]
     return [
-        *rungs,
+        *sorted(rungs, key=lambda name: places.get(name, len(places))),
         *sorted((name for name in times if "[" in name), key=times.__getitem__),
         LIBRARY,
     ]

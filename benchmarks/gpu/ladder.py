@@ -4,6 +4,7 @@
     python benchmarks/gpu/ladder.py FOLDER [--seconds 250]     on the GPU that was compiled for
     python benchmarks/gpu/ladder.py FOLDER --table
     python benchmarks/gpu/ladder.py FOLDER --once 4096         under a profiler
+    python benchmarks/gpu/ladder.py FOLDER --counted CSV ...   what Nsight Compute wrote meanwhile
 
 The first writes ``facts.json`` and the machine code of every rung and of every variant of the last
 ones. The second loads that code, checks each kernel exactly, and times all of them in turns with
@@ -15,6 +16,7 @@ by the NVRTC of that machine. A kernel that fails a check is not timed, and the 
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import random
 import re
@@ -49,6 +51,7 @@ from pytest_gemm.launching import Launcher, arguments_of, loaded, program_of  # 
 from pytest_gemm.matrices import operands  # noqa: E402
 from pytest_gemm.pipeline import TIMED_RECIPE  # noqa: E402
 from pytest_gemm.problem import Problem  # noqa: E402
+from pytest_gemm.profile.metrics import BY_NCU  # noqa: E402
 from pytest_gemm.registry import load_registry  # noqa: E402
 
 ARCHITECTURE = "sm_90"
@@ -139,6 +142,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=250.0)
     parser.add_argument("--only", default="", help="kernels whose id matches this expression")
     parser.add_argument("--once", metavar="SIZE", help="launch each once, for a profiler")
+    parser.add_argument("--counted", metavar="CSV", type=Path, nargs="+", help="keep counters")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
@@ -146,6 +150,13 @@ def main() -> int:
         return compile_all(options)
     if options.table:
         print("\n".join(tables(options.folder)))
+        return 0
+    if options.counted:
+        known = read(options.folder / "counters.json")
+        for path in options.counted:
+            for name, counters in counted(path.read_text(encoding="utf-8")).items():
+                known[name] = known.get(name, {}) | counters
+        write(options.folder / "counters.json", known)
         return 0
     bench = Bench(options)
     if options.once:
@@ -454,6 +465,45 @@ class Bench:
 
 def shuffled(launchers: Sequence[Launcher], turn: int) -> list[Launcher]:
     return random.Random(turn).sample(launchers, len(launchers))
+
+
+# --- counters -------------------------------------------------------------------------------------
+
+KEPT = {
+    *BY_NCU,
+    "launch__grid_size",
+    "sm__cycles_active.avg",
+    "sm__cycles_elapsed.max",
+    "sm__icc_request_hit_rate.pct",
+    "sm__icc_requests.sum",
+    "sm__icc_requests_lookup_miss.sum",
+    "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active",
+    "sm__sass_inst_executed_op_ldgsts_cache_access.sum",
+    "sm__sass_inst_executed_op_ldgsts_cache_bypass.sum",
+    "sm__sass_l1tex_m_xbar2l1tex_read_bytes_mem_global_op_ldgsts_cache_bypass.sum",
+    "smsp__inst_executed_op_ldgsts.sum",
+    "smsp__issue_active.avg.pct_of_peak_sustained_active",
+    "smsp__warps_eligible.avg.per_cycle_active",
+}
+"""Counters that are kept: those that ``profile`` reads, and what they leave open."""
+
+
+def counted(text: str) -> dict[str, dict[str, float]]:
+    """By kernel and ``ncu``'s names, from ``ncu --csv --page raw`` around ``--once``.
+
+    What ``--once`` prints stands between the lines of ``ncu``, in the order of the launches.
+    """
+    lines = text.splitlines()
+    head, _, *launches = csv.reader(line for line in lines if line.startswith('"'))
+    names = [line for line in lines if line and line[:1] != '"' and line[:2] != "=="]
+    return {
+        name: {
+            metric: float(value.replace(",", ""))
+            for metric, value in zip(head, values, strict=True)
+            if metric in KEPT and value
+        }
+        for name, values in zip(names, launches, strict=True)
+    }
 
 
 # --- what is written ------------------------------------------------------------------------------

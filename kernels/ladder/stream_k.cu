@@ -22,6 +22,28 @@
 // ///
 
 // /// gemm
+// name         = "spread"
+// entry        = "gemm<BM, BN, BK, WM, WN, TM, TN, STAGES, GROUP, COLUMNS, RESIDENT, ANY, SLOTS, SPREAD>"
+// block        = ["BM // WM * (BN // WN) * 32"]
+// grid         = ["cdiv(N, BN) * cdiv(M, BM)"]
+// shared_mem   = "4 * STAGES * BK * (BM + 4 + BN)"
+// params       = { BM=128, BN=128, BK=16, WM=32, WN=64, TM=8, TN=8, STAGES=3, GROUP=8, COLUMNS=0, RESIDENT=2, ANY=0, SLOTS=0, SPREAD=1 }
+// derived_from = "ring"
+// change       = "copies are made one by one between the multiply-adds, not at once"
+// ///
+
+// /// gemm
+// name         = "spread_deep"
+// entry        = "gemm<BM, BN, BK, WM, WN, TM, TN, STAGES, GROUP, COLUMNS, RESIDENT, ANY, SLOTS, SPREAD>"
+// block        = ["BM // WM * (BN // WN) * 32"]
+// grid         = ["cdiv(N, BN) * cdiv(M, BM)"]
+// shared_mem   = "4 * STAGES * BK * (BM + 4 + BN)"
+// params       = { BM=128, BN=128, BK=32, WM=32, WN=64, TM=8, TN=8, STAGES=3, GROUP=8, COLUMNS=0, RESIDENT=2, ANY=0, SLOTS=0, SPREAD=1 }
+// derived_from = "spread"
+// change       = "tiles 32 deep instead of 16"
+// ///
+
+// /// gemm
 // name         = "any_rows"
 // entry        = "gemm<BM, BN, BK, WM, WN, TM, TN, STAGES, GROUP, COLUMNS, RESIDENT, ANY, SLOTS, SPREAD>"
 // block        = ["BM // WM * (BN // WN) * 32"]
@@ -41,6 +63,17 @@
 // params       = { BM=128, BN=128, BK=16, WM=32, WN=64, TM=8, TN=8, STAGES=3, GROUP=8, COLUMNS=0, RESIDENT=2, ANY=1, SLOTS=264, SPREAD=0 }
 // derived_from = "any_rows"
 // change       = "tiles that would not fill a round are shared among all blocks of a round"
+// ///
+
+// /// gemm
+// name         = "small_block"
+// entry        = "gemm<BM, BN, BK, WM, WN, TM, TN, STAGES, GROUP, COLUMNS, RESIDENT, ANY, SLOTS, SPREAD>"
+// block        = ["BM // WM * (BN // WN) * 32"]
+// grid         = ["cdiv(N, BN) * cdiv(M, BM) // SLOTS * SLOTS + SLOTS"]
+// shared_mem   = "4 * STAGES * BK * (BM + 4 + BN)"
+// params       = { BM=64, BN=128, BK=16, WM=32, WN=64, TM=8, TN=8, STAGES=3, GROUP=8, COLUMNS=0, RESIDENT=4, ANY=1, SLOTS=528, SPREAD=0 }
+// derived_from = "stream_k"
+// change       = "64 x 128 elements of C per block, so 4 blocks per multiprocessor instead of 2"
 // ///
 
 #include "edges.cuh"
