@@ -96,7 +96,7 @@ class Recorder:
         # By -x as well, whose exit code says no more than that a test failed.
         interrupted = (
             exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
-            or len(self._finished) < session.testscollected
+            or not self._finished.issuperset(item.nodeid for item in session.items)
         )
         # The report of an earlier run must not pass for one of a run that came to nothing.
         outdated = interrupted and bool(self.options.reports)
