@@ -93,11 +93,9 @@ class Recorder:
         if hasattr(session.config, "workeroutput"):
             session.config.workeroutput[PROJECT] = self.project and tuple(self.project)
             return
-        # By -x as well, whose exit code says no more than that a test failed.
-        interrupted = (
-            exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
-            or not self._finished.issuperset(item.nodeid for item in session.items)
-        )
+        ended = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+        # Where -x ended it, the exit code says no more than that a test failed.
+        interrupted = not (ended and self._finished.issuperset(i.nodeid for i in session.items))
         # The report of an earlier run must not pass for one of a run that came to nothing.
         outdated = interrupted and bool(self.options.reports)
         if not (self._records or self._unchecked or outdated):
