@@ -26,11 +26,7 @@ def read_versioned(
 
     Raises ConfigError, with the file's name: ``part`` says what is damaged, ``again`` the way out.
     """
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        line = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise ConfigError(f"{path}: it cannot be read ({line})") from None
+    data = read_json(path)
     if not isinstance(data, dict) or data.get("format") != format:
         raise ConfigError(f"{path}: it is no result of {format}")
     if data.get("version") != version:
@@ -42,11 +38,23 @@ def read_versioned(
         return parse(data)
 
 
+def read_json(path: Path) -> Any:
+    """What a file of JSON holds. Raises ConfigError, with the file's name."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: it cannot be read ({error.strerror})") from None
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{path}: it is not JSON ({error.msg} in line {error.lineno})") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: it is not JSON ({error})") from None
+
+
 @contextmanager
 def damage_told(what: str, again: str) -> Iterator[None]:
     """Whatever goes wrong in what a document holds is a ConfigError, and ``again`` the way out."""
     try:
         yield
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         told = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ConfigError(f"{what} is damaged ({told}): {again}") from None

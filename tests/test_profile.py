@@ -356,7 +356,7 @@ def test_a_profile_is_the_same_when_it_is_read_again(profile: Profile, tmp_path:
     ("text", "why"),
     [
         (None, "cannot be read"),
-        ("{", "cannot be read"),
+        ("{", "it is not JSON (Expecting property name enclosed in double quotes in line 1)"),
         ("[]", "is no result of pytest-gemm profile"),
         ('{"format": "pytest-gemm study"}', "is no result of pytest-gemm profile"),
         ('{"format": "pytest-gemm profile", "version": 2}', "its version is 2 and 1 can be read"),

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
+from itertools import cycle
 from pathlib import Path
 from threading import Event
 from time import sleep
@@ -697,12 +698,46 @@ def test_without_a_gpu_the_command_tells_the_loads_and_what_is_missing(
     ],
 )
 def test_a_mistake_is_one_sentence(words: list[str], said: str, command: Command) -> None:
-    device = [] if any("--device" in word for word in words) else ["--device=host"]
+    is_free = words[0].startswith(("--device", "none.json"))
+    device = [] if is_free else ["--device=host"]
     code, out, err = command(*device, *words)
     assert (code, out) == (2, "")
     assert said in err
     assert err.startswith("pytest-gemm: ")
     assert err.count("\n") == 1
+
+
+def test_an_earlier_file_is_only_reported(command: Command) -> None:
+    words = ["--out=y.json", "--size=8", "-k=a", "--sanitizer", "--device=host"]
+    code, out, err = command("x.json", *words)
+    assert (code, out) == (2, "")
+    assert err == (
+        "pytest-gemm: --out, --size, -k, --sanitizer, --device: x.json was measured before, and is "
+        "only reported\n"
+    )
+
+
+def test_a_damaged_file_is_told_in_one_sentence(command: Command, tmp_path: Path) -> None:
+    whole = json.loads((ROOT / "benchmarks/results/profile-h200.json").read_text())
+    whole["cases"] = whole["cases"][:1]
+    case = whole["cases"][0]
+    codes = []
+    for part in (whole, case, case["problem"], case["traffic"], case["counters"], case["static"]):
+        # Another type, and a number beyond any float.
+        for (key, kept), value in zip(list(part.items()), cycle(({}, 10**400)), strict=False):
+            if key.startswith("stall.") and key != "stall.barrier":
+                continue
+            part[key] = value
+            (tmp_path / "x.json").write_text(json.dumps(whole))
+            code, out, err = command("x.json")
+            part[key] = kept
+            codes.append(code)
+            if code == 2:
+                assert out == ""
+                assert err.startswith("pytest-gemm: x.json: ")
+                assert err.count("\n") == 1
+    assert set(codes) <= {0, 1, 2}
+    assert codes.count(2) > len(codes) / 3
 
 
 def test_two_gpus_are_one_too_many(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,7 +52,8 @@ def test_a_document_of_the_first_kind_has_no_history() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "Expecting value"),
+        ("", r"it is not JSON \(Expecting value in line 1\)"),
+        ("[" * 100_000, "it is not JSON"),
         ("[]", "no result of pytest --gemm-report"),
         ('{"format": 1}', "no result of pytest --gemm-report"),
         ('{"format": 9, "records": []}', "its format is 9"),

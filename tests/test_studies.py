@@ -570,7 +570,7 @@ def test_words_that_choose_nothing_are_told(
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("nonsense", "it cannot be read (Expecting value"),
+        ("nonsense", "it is not JSON (Expecting value in line 1)"),
         ("[]", "it is no result of pytest-gemm study"),
         ('{"format": "other"}', "it is no result of pytest-gemm study"),
         (f'{{"format": "{FORMAT}", "version": 2}}', "its version is 2 and 1 can be read"),
@@ -601,13 +601,19 @@ def test_what_was_measured_before_is_only_reported(
     for studies, words, reason in (
         ([replace(found, findings={})], [], "what it holds is damaged (KeyError: 'rungs')"),
         ([], [], "no study is in it"),
-        ([found], ["--out", "y.json", "--size", "8", "-k", "a"], "was measured before, and is"),
+        (
+            [found],
+            ["--out=y.json", "--size=8", "-k=a", "--device=host"],
+            "was measured before, and is",
+        ),
     ):
         path = tmp_path / "x.json"
         path.write_text(write(studies), encoding="utf-8")
         assert main(["study", str(path), *words]) == 2
         [line] = capsys.readouterr().err.splitlines()
-        assert line.startswith("pytest-gemm: " + ("--out, --size, -k: " if words else f"{path}: "))
+        assert line.startswith(
+            "pytest-gemm: " + ("--out, --size, -k, --device: " if words else f"{path}: ")
+        )
         assert reason in line
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,12 @@ def add_words(parser: argparse.ArgumentParser) -> None:
         metavar="TEXT",
         help="only cases whose id contains TEXT; may be given several times",
     )
+
+
+def check_only_reported(file: Path, options: Mapping[str, object]) -> None:
+    """Raises ConfigError where options of measuring are given with a file of earlier results."""
+    if given := [name for name, value in options.items() if value and value != "auto"]:
+        raise ConfigError(f"{', '.join(given)}: {file} was measured before, and is only reported")
 
 
 def check_out(out: Path | None) -> None:

@@ -8,8 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_gemm.cli.commands import Commands, add_device, add_words, check_out
+from pytest_gemm.cli.commands import (
+    Commands,
+    add_device,
+    add_words,
+    check_only_reported,
+    check_out,
+)
 from pytest_gemm.errors import ConfigError
+from pytest_gemm.versioned import damage_told
 
 if TYPE_CHECKING:
     from pytest_gemm.backends.choice import Choice
@@ -55,17 +62,35 @@ def add(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from pytest_gemm.baselines.files import write_atomically
-    from pytest_gemm.profile.document import read, write
+    from pytest_gemm.profile.document import write
     from pytest_gemm.profile.report import report
 
+    if arguments.file is not None:
+        return _report_again(arguments)
     out: Path | None = arguments.out
     check_out(out)
-    found = read(arguments.file) if arguments.file else _profiled(arguments)
+    found = _profiled(arguments)
     print("\n".join(report(found)))
     if out is not None:
         write_atomically(out, write(found).encode())
         _say(f"written to {out}")
     return _exit_code(found)
+
+
+def _report_again(arguments: argparse.Namespace) -> int:
+    """The report of an earlier ``--out``."""
+    from pytest_gemm.profile.document import read
+    from pytest_gemm.profile.report import report
+
+    path: Path = arguments.file
+    given = {"--out": arguments.out, "--size": arguments.size, "-k": arguments.words}
+    others = {"--sanitizer": arguments.sanitizer, "--device": arguments.device}
+    check_only_reported(path, {**given, **others})
+    found = read(path)
+    with damage_told(f"{path}: what it holds", "profile again"):
+        text, code = "\n".join(report(found)), _exit_code(found)
+    print(text)
+    return code
 
 
 def _exit_code(found: Profile) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_gemm.cli.commands import Commands
 from pytest_gemm.errors import ConfigError
-from pytest_gemm.versioned import damage_told
+from pytest_gemm.versioned import damage_told, read_json
 
 if TYPE_CHECKING:
     from pytest_gemm.report.document import Document
@@ -81,13 +81,11 @@ def _read(paths: list[Path]) -> tuple[Document, list[Study]]:
 
 def _is_study(path: Path) -> bool:
     """Whether the file holds studies; what is wrong with it otherwise is said by who reads it."""
-    import json
-
     from pytest_gemm.studies.document import FORMAT
 
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        data = read_json(path)
+    except ConfigError:
         return False
     return isinstance(data, dict) and data.get("format") == FORMAT
 

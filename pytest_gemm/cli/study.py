@@ -11,7 +11,13 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_gemm.cli.commands import Commands, add_device, add_words, check_out
+from pytest_gemm.cli.commands import (
+    Commands,
+    add_device,
+    add_words,
+    check_only_reported,
+    check_out,
+)
 from pytest_gemm.errors import ConfigError
 from pytest_gemm.studies import NAMES
 from pytest_gemm.versioned import damage_told
@@ -79,11 +85,9 @@ def _read(arguments: argparse.Namespace) -> list[Study]:
     from pytest_gemm.studies.document import read
 
     given = {"--out": arguments.out, "--size": arguments.size, "-k": arguments.words}
-    if useless := [name for name, value in given.items() if value]:
-        raise ConfigError(
-            f"{', '.join(useless)}: {arguments.name} was measured before, and is only reported"
-        )
-    studies = read(Path(arguments.name))
+    path = Path(arguments.name)
+    check_only_reported(path, {**given, "--device": arguments.device})
+    studies = read(path)
     if not studies:
         raise ConfigError(f"{arguments.name}: no study is in it")
     return studies

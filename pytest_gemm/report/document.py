@@ -19,6 +19,7 @@ from typing import Any
 from pytest_gemm.baselines import BaselineStore, Session
 from pytest_gemm.errors import BaselineError, ConfigError
 from pytest_gemm.record import Record
+from pytest_gemm.versioned import read_json
 
 FORMAT = 1
 """1: the first. ``history`` and ``studies`` joined later, and may be missing."""
@@ -103,17 +104,20 @@ _PAST = tuple(f.name for f in fields(Past))
 
 def read(path: Path) -> Document:
     """The document in a file. Raises ConfigError, with the file's name."""
+    data = read_json(path)
     try:
-        return parsed(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: it cannot be read ({error.strerror})") from None
+        return document_of(data)
     except ValueError as error:
         raise ConfigError(f"{path}: {str(error).splitlines()[0]}") from None
 
 
 def parsed(text: str) -> Document:
     """The document that a text holds. Raises ValueError."""
-    data = json.loads(text)
+    return document_of(json.loads(text))
+
+
+def document_of(data: Any) -> Document:
+    """The document that plain values are. Raises ValueError."""
     if not isinstance(data, dict) or not isinstance(data.get("records"), list):
         raise ValueError("it is no result of pytest --gemm-report=FILE.json")
     if data.get("format") != FORMAT:
@@ -129,7 +133,7 @@ def parsed(text: str) -> Document:
             {name: tuple(map(_past, rows)) for name, rows in data.get("history", {}).items()},
             tuple(data.get("studies", ())),
         )
-    except (KeyError, TypeError, AttributeError) as error:
+    except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
         what = f"{type(error).__name__}: {error}"
         raise ValueError(f"a record in it is damaged ({what}): run pytest again") from None
 
