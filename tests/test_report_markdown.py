@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pytest_gemm.record import Record
 from pytest_gemm.report.github import ANNOTATIONS, add_summary, errors, is_actions
 from pytest_gemm.report.markdown import LOOKED_AT, ROWS, markdown
 from pytest_gemm.report.model import report_of
@@ -99,6 +102,73 @@ def test_an_error_is_at_the_kernels_line() -> None:
         "::error file=project/kernels/tiled.cu,line=3,title=tiled on 256x256x256%3A slower::"
         "tiled on 256: slower%0A  change%0A  accept: pytest --gemm-baseline=update"
     )
+
+
+@pytest.mark.parametrize(
+    ("message", "line"),
+    [
+        ("tiled on 37: kernels/tiled.cu:22: race in block", 22),
+        ("tiled on 37: tiled.cu:22: race in block", 22),
+        ("tiled on 37: kernels/part.cuh:5: error: x", 3),
+        ("tiled on 37: 9 elements wrong\n  tiled.cu:22: race", 3),
+        ("tiled on 37: untiled.cu:22: race", 3),
+    ],
+)
+def test_an_error_is_at_the_line_that_its_message_names(message: str, line: int) -> None:
+    (told,) = github(record("tiled", outcome="failed", message=message))
+    assert told.startswith(f"::error file=kernels/tiled.cu,line={line},")
+
+
+def broken(name: str, sizes: Iterable[int]) -> list[Record]:
+    return [
+        record(
+            name, n, None, outcome="failed", message=f"{name} on {n}: {name}.cu:9: error: x\n  y\n"
+        )
+        for n in sizes
+    ]
+
+
+def test_one_reason_is_told_once_whatever_number_of_cases_it_has() -> None:
+    cases = [*broken("tiled", (64, 128)), *broken("naive", (64,)), slower("tiled"), slower("naive")]
+    text = told(*cases)
+    # Each kernel has its own, and a time is no reason.
+    assert text.count("error: x") == 2
+    assert "- `tiled on 64: tiled.cu:9: error: x` (2 cases: `64x64x64`, `128x128x128`)\n" in text
+    assert "- `naive on 64: naive.cu:9: error: x`\n" in text
+    assert text.startswith("## ❌ ")
+    assert "5 failed (3 error, 2 slower)" in text
+    lines = github(*cases)
+    assert len(lines) == 4
+    assert lines[1] == (
+        "::error file=kernels/tiled.cu,line=9,title=tiled on 64x64x64 and 1 more%3A error::"
+        "tiled on 64: tiled.cu:9: error: x%0A  y%0A  the same on: 128x128x128"
+    )
+    many = told(*broken("tiled", range(1, 50)))
+    assert "(49 cases: `1x1x1`, " in many
+    assert "`6x6x6`, ...)" in many
+    assert "more, which are in" not in many
+    # Those beyond what GitHub shows are counted as cases.
+    lines = github(*(case for i in range(ANNOTATIONS + 1) for case in broken(f"k{i}", (64, 128))))
+    assert "4 more failed" in lines[-1]
+
+
+def test_a_slower_time_that_passed_says_why() -> None:
+    note = "what changed is the machine"
+    verdict = Verdict(
+        "same", change=0.3, low=0.2, high=0.4, threshold=0.1, decided_by="program",
+        baseline_median=0.002, sessions=3, notes=(note,),
+    )  # fmt: skip
+    report = report_of(document(record(verdict=verdict), same()))
+    assert [line.excuse for line in report.notable] == [note]
+    assert dict(report.notable[0].facts)["decided by"] == (
+        "the program, which is the stored one, and not by its time against 3 stored sessions"
+    )
+    text = markdown(report)
+    assert text.startswith("## ✅ ")
+    (told_why,) = [line for line in text.splitlines() if line.startswith("- `tiled")]
+    assert told_why.endswith(f"fails above +10.0 %)`: {note}")
+    as_fast = replace(verdict, change=0.05)
+    assert not report_of(document(record(verdict=as_fast))).notable
 
 
 def test_hostile_text_cannot_leave_its_annotation() -> None:

@@ -84,6 +84,16 @@ def test_the_page_tells_verdicts_first(whole: str) -> None:
     assert page.tags.count("tr") == 1 + 23
 
 
+def test_a_reason_has_one_card_and_each_of_its_cases_a_row() -> None:
+    cases = [
+        record("tiled", n, None, outcome="failed", message=f"tiled on {n}: x") for n in (64, 96)
+    ]
+    page = Page(rendered(document(*cases, slower()), ".html"))
+    assert page.tags.count("details") == 2
+    assert page.tags.count("tr") == 1 + 3
+    assert "(2 cases)" in page.texts
+
+
 def test_the_page_loads_nothing_and_runs_its_two_scripts_alone(whole: str) -> None:
     page = Page(whole)
     assert all((link or "").startswith(("#", "data:")) for link in page.loads)

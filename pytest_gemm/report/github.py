@@ -5,10 +5,11 @@ https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-comm
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pytest_gemm.report.model import Line, Report
+from pytest_gemm.report.model import Line, Report, alike
 
 ANNOTATIONS = 10
 """GitHub shows no more errors of one step."""
@@ -27,18 +28,18 @@ def errors(
 ) -> Iterator[str]:
     """A command for each failed case and each fault of the run, for the standard output.
 
-    ``root`` is that of the report's paths. The last one counts those beyond the ``ANNOTATIONS``
-    that GitHub shows.
+    Cases that failed for one reason have one. ``root`` is that of the report's paths. The last one
+    counts those beyond the ``ANNOTATIONS`` that GitHub shows.
     """
     found = [
-        (line.message, {**_place(line, root, environment), "title": _title(line)})
-        for line in report.failing
+        (len(lines), _message(lines), {**_place(lines[0], root, environment), **_title(lines)})
+        for lines in alike(report.failing)
     ]
-    found += [(fault, {"title": "pytest-gemm"}) for fault in faults]
+    found += [(1, fault, {"title": "pytest-gemm"}) for fault in faults]
     shown = found if len(found) <= ANNOTATIONS else found[: ANNOTATIONS - 1]
-    for message, properties in shown:
+    for _, message, properties in shown:
         yield _error(message, properties)
-    if left := len(found) - len(shown):
+    if left := sum(cases for cases, *_ in found[len(shown) :]):
         yield _error(f"{left} more failed: see the summary of this step", {"title": "pytest-gemm"})
 
 
@@ -60,15 +61,28 @@ def add_summary(markdown: str, environment: Mapping[str, str]) -> str:
     return ""
 
 
-def _title(line: Line) -> str:
-    return f"{line.kernel} on {line.problem}: {line.state}"
+def _title(lines: Sequence[Line]) -> dict[str, str]:
+    first, *others = lines
+    more = f" and {len(others)} more" if others else ""
+    return {"title": f"{first.kernel} on {first.problem}{more}: {first.state}"}
+
+
+def _message(lines: Sequence[Line]) -> str:
+    first, *others = lines
+    same = ", ".join(dict.fromkeys(line.problem for line in others))
+    return f"{first.message.rstrip()}\n  the same on: {same}" if others else first.message
 
 
 def _place(line: Line, root: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """File and line as GitHub knows them: relative to the checked-out repository."""
+    """File and line as GitHub knows them: relative to the checked-out repository.
+
+    The line is that which the message names in the kernel's file; otherwise its declaration's.
+    """
     path, _, number = line.place.rpartition(":")
     if not path:
         return {}
+    if named := re.search(rf"\b{re.escape(Path(path).name)}:(\d+): ", line.headline):
+        number = named[1]
     file = (root / path).resolve()
     workspace = Path(environment.get("GITHUB_WORKSPACE") or root).resolve()
     if file.is_relative_to(workspace):

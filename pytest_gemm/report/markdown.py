@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pytest_gemm.markdown import NOTHING, code, plain, table
-from pytest_gemm.report.model import Line, Report, told_rate
+from pytest_gemm.report.model import Line, Report, alike, told_rate
 from pytest_gemm.report.text import percent, seconds
 
 LOOKED_AT = 30
@@ -16,6 +16,9 @@ LOOKED_AT = 30
 
 ROWS = 200
 """Most rows of the table of all; a comment on GitHub has at most 65,536 characters."""
+
+ALIKE = 6
+"""Most problems that are named of cases that failed for one reason."""
 
 CHARACTERS = 400
 """Most characters of one message or name."""
@@ -55,13 +58,27 @@ def _looked_at(title: str, lines: Sequence[Line]) -> Iterator[str]:
     if timed:
         yield from _cut(table(_HEADING, map(_row, timed[:LOOKED_AT])), len(timed), LOOKED_AT)
     # A change stands in the table; whatever else is wrong takes words.
-    told = [line for line in lines if line.change is None or line.state == "error"]
+    told = alike(x for x in lines if x.change is None or x.state == "error" or x.excuse)
     if told:
-        yield from _cut((f"- {code(_short(x.headline))}" for x in told[:LOOKED_AT]), len(told))
+        left = sum(map(len, told[LOOKED_AT:]))
+        yield from _cut(map(_told, told[:LOOKED_AT]), LOOKED_AT + left)
         yield ""
     reasons = [line for line in timed if line.fails and line.message][:LOOKED_AT]
     if reasons:
         yield from _folded("How it was decided, and what to do", _messages(reasons))
+
+
+def _told(lines: Sequence[Line]) -> str:
+    """What happened, and to which cases where it is the same for several."""
+    first, *others = lines
+    text = f"- {code(_short(first.headline))}"
+    if first.excuse:
+        text += f": {plain(_short(first.excuse))}"
+    if not others:
+        return text
+    problems = list(dict.fromkeys(code(_short(line.problem)) for line in lines))
+    shown = [*problems[:ALIKE], *(["..."] if problems[ALIKE:] else [])]
+    return f"{text} ({len(lines)} cases: {', '.join(shown)})"
 
 
 def _messages(lines: Sequence[Line]) -> Iterator[str]:

@@ -6,7 +6,7 @@ Made from a ``Document`` alone; Markdown and HTML are made from this.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from pytest_gemm.report.document import DECIDED, Document, Past
 from pytest_gemm.report.text import percent, rate, seconds
 from pytest_gemm.report.verdict import grounds, sentence
 from pytest_gemm.traffic import loads_on
+from pytest_gemm.verdict import Verdict
 
 STATES = (
     *("error", "slower", "drifted", "worse"),
@@ -50,8 +51,9 @@ class Line:
     ``is_side``: the one parameter that is ``swept`` is both sides of a square block.
     ``intensity`` is in FLOP per byte of the least traffic; ``ceiling`` the rate of the vendor's
     routine named ``reference``, measured on the same problem. ``changes`` are the change with its
-    interval, ``threshold`` the one above which it fails; fractions. ``headline`` is one sentence,
-    ``message`` why it failed. ``facts`` say how the verdict was decided and what else is known.
+    interval, ``threshold`` the one above which it fails; fractions; ``excuse`` says why a slower
+    one passed. ``headline`` is one sentence, ``message`` why it failed. ``facts`` say how the
+    verdict was decided and what else is known.
     ``samples`` are there only where old and new are to be compared. None: not measured.
     """
 
@@ -85,6 +87,7 @@ class Line:
     change_low: float | None = None
     change_high: float | None = None
     threshold: float | None = None
+    excuse: str = ""
     baseline: float | None = None
     samples: tuple[float, ...] = ()
     history: tuple[Past, ...] = ()
@@ -98,6 +101,25 @@ class Line:
     def rate(self) -> float | None:
         """Work per second."""
         return self.work / self.median if self.median else None
+
+    @property
+    def is_notable(self) -> bool:
+        """Whether it did not fail and calls for a look all the same."""
+        return not self.fails and (self.state in NOTABLE or bool(self.excuse))
+
+    @property
+    def cause(self) -> tuple[str, ...]:
+        """What cases have in common that failed for one reason, which no time is."""
+        _, _, reason = self.message.partition(": ")
+        return (self.kernel, reason) if self.fails and self.state == "error" else (self.id,)
+
+
+def alike(lines: Iterable[Line]) -> list[list[Line]]:
+    """Lines of one cause together, in the order of their first ones."""
+    found: dict[tuple[str, ...], list[Line]] = {}
+    for line in lines:
+        found.setdefault(line.cause, []).append(line)
+    return list(found.values())
 
 
 @dataclass(frozen=True)
@@ -126,7 +148,7 @@ class Report:
     @property
     def notable(self) -> tuple[Line, ...]:
         """What did not fail and calls for a look all the same."""
-        return tuple(line for line in self.lines if not line.fails and line.state in NOTABLE)
+        return tuple(line for line in self.lines if line.is_notable)
 
     @property
     def study_failures(self) -> tuple[str, ...]:
@@ -221,6 +243,7 @@ def _line(record: Record, history: Mapping[str, Sequence[Past]]) -> Line:
         change_low=verdict.low if verdict else None,
         change_high=verdict.high if verdict else None,
         threshold=verdict.threshold if verdict else None,
+        excuse=_excuse(verdict) if verdict else "",
         baseline=verdict.baseline_median if verdict else None,
         samples=_spaced(result.samples) if record.gate in DECIDED else (),
         history=tuple(history.get(case.id, ())),
@@ -233,6 +256,14 @@ def _headline(record: Record) -> str:
     if record.verdict is not None and (record.verdict.change is not None or record.verdict.notes):
         return sentence(record.case, record.result, record.verdict)
     return f"{record.case.title}: {state_of(record)}"
+
+
+def _excuse(verdict: Verdict) -> str:
+    """Why it is no regression though it is slower by more than what fails."""
+    known = verdict.decided_by == "program" and verdict.outcome == "same"
+    if not known or not (verdict.change or 0.0) > (verdict.threshold or 0.0):
+        return ""
+    return verdict.notes[-1] if verdict.notes else "the program is the stored one"
 
 
 def _facts(record: Record) -> Iterator[tuple[str, str]]:
@@ -254,7 +285,8 @@ def _facts(record: Record) -> Iterator[tuple[str, str]]:
     if estimate := result.estimate:
         half = percent((estimate.high - estimate.low) / 2 / estimate.median, signed=False)
         yield "time", f"{seconds(estimate.median)} +- {half} (the median)"
-        yield "samples", f"{estimate.n}, each of {result.launches} launches"
+        plural = "es" * (result.launches != 1)
+        yield "samples", f"{estimate.n}, each of {result.launches} launch{plural}"
     if result.digest:
         yield "bits of C", result.digest
     if card := result.environment.get("uuid"):

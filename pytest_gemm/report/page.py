@@ -21,7 +21,7 @@ import vl_convert
 from pytest_gemm.report.document import Past
 from pytest_gemm.report.figures import figures, notes, of_a_case
 from pytest_gemm.report.marks import SHAPES, Figure
-from pytest_gemm.report.model import NOTABLE, STATES, Line, Report, told_rate
+from pytest_gemm.report.model import STATES, Line, Report, alike, told_rate
 from pytest_gemm.report.study import study_figures, study_notes
 from pytest_gemm.report.text import percent, seconds
 
@@ -45,11 +45,12 @@ def page(report: Report) -> str:
     """The page. It holds what ``report`` does and the libraries that draw it."""
     library, script = _library(), (FOLDER / "page.js").read_text(encoding="utf-8")
     drawn = [*figures(report), *study_figures(report.studies)]
+    cards = _cards(report)
     text: str = _template().render(
         report=report,
         mark=MARKS,
-        cards=_cards(report)[:CARDS],
-        more=max(0, len(_cards(report)) - CARDS),
+        cards=cards[:CARDS],
+        more=sum(cases for *_, cases in cards[CARDS:]),
         rows=[_cells(line) for line in report.lines],
         figures=drawn,
         notes=[*notes(report), *study_notes(report.studies)],
@@ -61,11 +62,11 @@ def page(report: Report) -> str:
     return text
 
 
-def _cards(report: Report) -> list[tuple[int, Line]]:
-    """What failed or calls for a look, with its place among all lines."""
-    numbered = list(enumerate(report.lines))
-    failing = [(i, line) for i, line in numbered if line.fails]
-    return failing + [(i, x) for i, x in numbered if not x.fails and x.state in NOTABLE]
+def _cards(report: Report) -> list[tuple[int, Line, int]]:
+    """What failed or calls for a look: its place among all lines, and of how many cases it is."""
+    places = {id(line): place for place, line in enumerate(report.lines)}
+    found = alike([*report.failing, *report.notable])
+    return [(places[id(lines[0])], lines[0], len(lines)) for lines in found]
 
 
 def _data(report: Report, drawn: list[Figure]) -> dict[str, Any]:

@@ -74,4 +74,6 @@ def grounds(verdict: Verdict) -> str:
         return f"{stored}, too few to know how much they scatter (provisional)"
     if verdict.decided_by == "anchor":
         return f"the distance from the anchor, with {stored}"
+    if verdict.decided_by == "program":
+        return f"the program, which is the stored one, and not by its time against {stored}"
     return stored
