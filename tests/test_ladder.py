@@ -89,19 +89,21 @@ def test_a_rung_is_exact_for_any_sizes(backend: HostBackend, kernel: Kernel) -> 
 
 
 @pytest.mark.parametrize(
-    ("slots", "size"),
+    ("slots", "size", "changed"),
     [
-        (5, "300x391x500"),  # a round of whole tiles; 7 are shared by 5 blocks, in tiles' midst
-        (5, "500x280x40"),  # parts would be too short
-        (17, "500x511x40"),  # a round that is nearly full
-        (5, "256x640x257"),  # nothing is left to share
+        # A round of whole tiles; 7 are shared by 5 blocks, in tiles' midst.
+        (5, "300x391x500", {}),
+        (5, "300x391x500", {"INSIDE": 1, "ANY": 0}),
+        (5, "500x280x40", {}),  # parts would be too short
+        (17, "500x511x40", {}),  # a round that is nearly full
+        (5, "256x640x257", {}),  # nothing is left to share
     ],
 )
 def test_tiles_are_shared_by_any_number_of_blocks(
-    backend: HostBackend, slots: int, size: str
+    backend: HostBackend, slots: int, size: str, changed: dict[str, int]
 ) -> None:
     spec = REGISTRY.specs["stream_k"]
-    params = tuple((dict(spec.params) | {"SLOTS": slots}).items())
+    params = tuple((dict(spec.params) | {"SLOTS": slots} | changed).items())
     (kernel,) = replace(spec, params=params).kernels("host")
     launcher = Launcher(kernel, backend, backend.compile(program_of(kernel, None)), 20.0)
     for _ in range(2):  # the second launch finds what the first has left

@@ -100,7 +100,13 @@ SWEPT: dict[str, tuple[dict[str, int], ...]] = {
         {"SERPENTINE": 0},
         {"BK": 8, "STAGES": 4},
     ),
-    "ring": ({"SPREAD": 1}, {"SPREAD": 1, "BK": 32}, {"BK": 32}),
+    "ring": (
+        {"SPREAD": 1},
+        {"SPREAD": 1, "BK": 32},
+        {"BK": 32},
+        {"BM": 64, "RESIDENT": 4},
+        {"BM": 64, "RESIDENT": 4, "SPREAD": 1},
+    ),
     "any_rows": ({"SPREAD": 1, "BK": 32},),
     "stream_k": (
         {"SPREAD": 1, "BK": 32},
@@ -128,6 +134,15 @@ SWEPT: dict[str, tuple[dict[str, int], ...]] = {
         {"TM": 16, "WM": 64, "BK": 8, "STAGES": 4},
         {"TN": 16, "WM": 64},
         {"TN": 16, "WM": 64, "BK": 8, "STAGES": 4},
+        {"INSIDE": 1},
+        {"INSIDE": 1, "BK": 32},
+    ),
+    "small_block": (
+        {"INSIDE": 1},
+        {"INSIDE": 1, "SPREAD": 1},
+        {"INSIDE": 1, "SPREAD": 1, "BK": 32, "STAGES": 2},
+        {"INSIDE": 1, "ANY": 0},
+        {"INSIDE": 1, "ANY": 0, "SPREAD": 1},
     ),
 }
 """Variants: the parameters of a rung that are changed."""

@@ -12,66 +12,66 @@
 
 // /// gemm
 // name         = "ring"
-// entry        = "gemm<BM, BN, BK, WM, WN, TM, TN, STAGES, GROUP, COLUMNS, RESIDENT, ANY, SLOTS, SPREAD>"
+// entry        = "gemm<BM, BN, BK, WM, WN, TM, TN, STAGES, GROUP, COLUMNS, RESIDENT, ANY, SLOTS, SPREAD, INSIDE>"
 // block        = ["BM // WM * (BN // WN) * 32"]
 // grid         = ["cdiv(N, BN) * cdiv(M, BM)"]
 // shared_mem   = "4 * STAGES * BK * (BM + 4 + BN)"
-// params       = { BM=128, BN=128, BK=16, WM=32, WN=64, TM=8, TN=8, STAGES=3, GROUP=8, COLUMNS=0, RESIDENT=2, ANY=0, SLOTS=0, SPREAD=0 }
+// params       = { BM=128, BN=128, BK=16, WM=32, WN=64, TM=8, TN=8, STAGES=3, GROUP=8, COLUMNS=0, RESIDENT=2, ANY=0, SLOTS=0, SPREAD=0, INSIDE=0 }
 // derived_from = "short_loop"
 // change       = "stages move on in a ring, without comparisons"
 // ///
 
 // /// gemm
 // name         = "spread"
-// entry        = "gemm<BM, BN, BK, WM, WN, TM, TN, STAGES, GROUP, COLUMNS, RESIDENT, ANY, SLOTS, SPREAD>"
+// entry        = "gemm<BM, BN, BK, WM, WN, TM, TN, STAGES, GROUP, COLUMNS, RESIDENT, ANY, SLOTS, SPREAD, INSIDE>"
 // block        = ["BM // WM * (BN // WN) * 32"]
 // grid         = ["cdiv(N, BN) * cdiv(M, BM)"]
 // shared_mem   = "4 * STAGES * BK * (BM + 4 + BN)"
-// params       = { BM=128, BN=128, BK=16, WM=32, WN=64, TM=8, TN=8, STAGES=3, GROUP=8, COLUMNS=0, RESIDENT=2, ANY=0, SLOTS=0, SPREAD=1 }
+// params       = { BM=128, BN=128, BK=16, WM=32, WN=64, TM=8, TN=8, STAGES=3, GROUP=8, COLUMNS=0, RESIDENT=2, ANY=0, SLOTS=0, SPREAD=1, INSIDE=0 }
 // derived_from = "ring"
 // change       = "copies are made one by one between the multiply-adds, not at once"
 // ///
 
 // /// gemm
 // name         = "spread_deep"
-// entry        = "gemm<BM, BN, BK, WM, WN, TM, TN, STAGES, GROUP, COLUMNS, RESIDENT, ANY, SLOTS, SPREAD>"
+// entry        = "gemm<BM, BN, BK, WM, WN, TM, TN, STAGES, GROUP, COLUMNS, RESIDENT, ANY, SLOTS, SPREAD, INSIDE>"
 // block        = ["BM // WM * (BN // WN) * 32"]
 // grid         = ["cdiv(N, BN) * cdiv(M, BM)"]
 // shared_mem   = "4 * STAGES * BK * (BM + 4 + BN)"
-// params       = { BM=128, BN=128, BK=32, WM=32, WN=64, TM=8, TN=8, STAGES=3, GROUP=8, COLUMNS=0, RESIDENT=2, ANY=0, SLOTS=0, SPREAD=1 }
+// params       = { BM=128, BN=128, BK=32, WM=32, WN=64, TM=8, TN=8, STAGES=3, GROUP=8, COLUMNS=0, RESIDENT=2, ANY=0, SLOTS=0, SPREAD=1, INSIDE=0 }
 // derived_from = "spread"
 // change       = "tiles 32 deep instead of 16"
 // ///
 
 // /// gemm
 // name         = "any_rows"
-// entry        = "gemm<BM, BN, BK, WM, WN, TM, TN, STAGES, GROUP, COLUMNS, RESIDENT, ANY, SLOTS, SPREAD>"
+// entry        = "gemm<BM, BN, BK, WM, WN, TM, TN, STAGES, GROUP, COLUMNS, RESIDENT, ANY, SLOTS, SPREAD, INSIDE>"
 // block        = ["BM // WM * (BN // WN) * 32"]
 // grid         = ["cdiv(N, BN) * cdiv(M, BM)"]
 // shared_mem   = "4 * STAGES * BK * (BM + 4 + BN)"
-// params       = { BM=128, BN=128, BK=16, WM=32, WN=64, TM=8, TN=8, STAGES=3, GROUP=8, COLUMNS=0, RESIDENT=2, ANY=1, SLOTS=0, SPREAD=0 }
+// params       = { BM=128, BN=128, BK=16, WM=32, WN=64, TM=8, TN=8, STAGES=3, GROUP=8, COLUMNS=0, RESIDENT=2, ANY=1, SLOTS=0, SPREAD=0, INSIDE=0 }
 // derived_from = "ring"
 // change       = "guards only where a matrix ends, whatever its rows are aligned to"
 // ///
 
 // /// gemm
 // name         = "stream_k"
-// entry        = "gemm<BM, BN, BK, WM, WN, TM, TN, STAGES, GROUP, COLUMNS, RESIDENT, ANY, SLOTS, SPREAD>"
+// entry        = "gemm<BM, BN, BK, WM, WN, TM, TN, STAGES, GROUP, COLUMNS, RESIDENT, ANY, SLOTS, SPREAD, INSIDE>"
 // block        = ["BM // WM * (BN // WN) * 32"]
 // grid         = ["cdiv(N, BN) * cdiv(M, BM) // SLOTS * SLOTS + SLOTS"]
 // shared_mem   = "4 * STAGES * BK * (BM + 4 + BN)"
-// params       = { BM=128, BN=128, BK=16, WM=32, WN=64, TM=8, TN=8, STAGES=3, GROUP=8, COLUMNS=0, RESIDENT=2, ANY=1, SLOTS=264, SPREAD=0 }
+// params       = { BM=128, BN=128, BK=16, WM=32, WN=64, TM=8, TN=8, STAGES=3, GROUP=8, COLUMNS=0, RESIDENT=2, ANY=1, SLOTS=264, SPREAD=0, INSIDE=0 }
 // derived_from = "any_rows"
 // change       = "tiles that would not fill a round are shared among all blocks of a round"
 // ///
 
 // /// gemm
 // name         = "small_block"
-// entry        = "gemm<BM, BN, BK, WM, WN, TM, TN, STAGES, GROUP, COLUMNS, RESIDENT, ANY, SLOTS, SPREAD>"
+// entry        = "gemm<BM, BN, BK, WM, WN, TM, TN, STAGES, GROUP, COLUMNS, RESIDENT, ANY, SLOTS, SPREAD, INSIDE>"
 // block        = ["BM // WM * (BN // WN) * 32"]
 // grid         = ["cdiv(N, BN) * cdiv(M, BM) // SLOTS * SLOTS + SLOTS"]
 // shared_mem   = "4 * STAGES * BK * (BM + 4 + BN)"
-// params       = { BM=64, BN=128, BK=16, WM=32, WN=64, TM=8, TN=8, STAGES=3, GROUP=8, COLUMNS=0, RESIDENT=4, ANY=1, SLOTS=528, SPREAD=0 }
+// params       = { BM=64, BN=128, BK=16, WM=32, WN=64, TM=8, TN=8, STAGES=3, GROUP=8, COLUMNS=0, RESIDENT=4, ANY=1, SLOTS=528, SPREAD=0, INSIDE=0 }
 // derived_from = "stream_k"
 // change       = "64 x 128 elements of C per block, so 4 blocks per multiprocessor instead of 2"
 // ///
@@ -86,7 +86,7 @@ template <int SLOTS> __device__ float left_over[SLOTS ? 2 * MOST : 1];
 template <int SLOTS> __device__ unsigned int arrived[SLOTS ? SLOTS : 1];
 
 template <int BM, int BN, int BK, int WM, int WN, int TM, int TN, int STAGES, int GROUP, int COLUMNS,
-          int RESIDENT, int ANY, int SLOTS, int SPREAD>
+          int RESIDENT, int ANY, int SLOTS, int SPREAD, int INSIDE>
 __global__ void __launch_bounds__(BM / WM * (BN / WN) * 32, RESIDENT)
 gemm(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M, int N,
      int K, float alpha)
@@ -290,17 +290,25 @@ gemm(const float* __restrict__ A, const float* __restrict__ B, float* __restrict
                 places[((size_t)place * TM * TN + m * TN + n) * THREADS] = alpha * acc[m][n];
         const int low = part_of((long long)tile * steps);
         const int high = part_of((long long)tile * steps + steps - 1);
-        __shared__ bool is_last;
-        __threadfence();
-        __syncthreads();
-        if (thread == 0) {
-            is_last = atomicAdd(&arrived<SLOTS>[tile], 1) == high - low;
-            if (is_last)
-                arrived<SLOTS>[tile] = 0;    // for the next launch
+        const auto last_of = [&](bool& is_last) {
+            __threadfence();
+            __syncthreads();
+            if (thread == 0) {
+                is_last = atomicAdd(&arrived<SLOTS>[tile], 1) == high - low;
+                if (is_last)
+                    arrived<SLOTS>[tile] = 0;    // for the next launch
+            }
+            __syncthreads();
+            return is_last;
+        };
+        if constexpr (INSIDE) {
+            if (!last_of(*reinterpret_cast<bool*>(shared)))
+                return;
+        } else {
+            __shared__ bool is_last;    // the stages begin 16 bytes behind it
+            if (!last_of(is_last))
+                return;
         }
-        __syncthreads();
-        if (!is_last)
-            return;
         __threadfence();
         float sums[TM][TN] = {};
         #pragma unroll 1
