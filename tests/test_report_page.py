@@ -321,7 +321,7 @@ def test_studies_are_drawn() -> None:
     assert set(crossed.series) == {
         "plain C", "naive, kernel alone", "naive, with transfers, pageable",
     }  # fmt: skip
-    assert crossed.notes[0] == "naive (kernel alone) faster than plain C: 91 (85 ... 97)"
+    assert crossed.notes[0] == "naive (kernel alone) faster than plain C from N = 91 (85 ... 97)"
     [[ring], [whisker]] = [x["data"]["values"] for x in crossed.spec["layer"] if "data" in x]
     assert ring == whisker
     # On the curve of the kernel alone, which takes 1 ms at every N.

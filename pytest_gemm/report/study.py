@@ -184,9 +184,7 @@ def _crossovers(study: Study, id: str) -> Iterator[Figure]:
             rows=tuple(rows),
             choice="curve",
             series=tuple(names),
-            notes=tuple(
-                f"{_who(x)} faster than {SIDES[x['baseline']]}: {x['text']}" for x in found
-            ),
+            notes=tuple(map(_crossed, found)),
         )
 
 
@@ -201,7 +199,7 @@ def _crossings(found: Sequence[Mapping[str, Any]], rows: Sequence[Row]) -> Itera
             "time": _at(x["size"], curve),
             "low": x["low"] or curve[0][0],
             "high": x["high"] or curve[-1][0],
-            "text": f"{_who(x)} faster than {SIDES[x['baseline']]}: {x['text']}",
+            "text": _crossed(x),
         }
         for x in found
         if (curve := curves.get(_curve(x["kernel"], x["way"])))
@@ -239,6 +237,11 @@ def _times(m: Measured) -> Iterator[dict[str, Any]]:
 def _curve(kernel: str, way: str) -> str:
     """The name of a device's curve; empty where it is not drawn."""
     return f"{kernel}, {WAYS[way][1]}" if way in WAYS else ""
+
+
+def _crossed(found: Mapping[str, Any]) -> str:
+    told = " from N =" if found["kind"] == "found" else ":"
+    return f"{_who(found)} faster than {SIDES[found['baseline']]}{told} {found['text']}"
 
 
 def _who(found: Mapping[str, Any]) -> str:

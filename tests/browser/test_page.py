@@ -62,11 +62,34 @@ def test_the_page_is_drawn_without_an_error_or_a_request(
     blank = [i for i in range(plots.count()) if is_blank(page, plots.nth(i), canvas)]
     canvas.close()
     assert blank == []
+    assert crowded(page) == []
     assert opened.told == []
     assert opened.asked == [page.url]
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert ground == {"light": "rgb(247, 247, 245)", "dark": "rgb(15, 15, 14)"}[scheme]
+
+
+def crowded(page: Any) -> list[str]:
+    """Neighbouring labels of an axis that are no three pixels apart."""
+    found: list[str] = page.evaluate("""() => {
+      const near = [];
+      for (const axis of document.querySelectorAll(".plot .role-axis-label")) {
+        const labels = [...axis.querySelectorAll("text")].filter((text) =>
+          text.getAttribute("opacity") !== "0" && !text.getAttribute("transform").includes("rotate"));
+        const boxes = labels.map((text) => text.getBoundingClientRect());
+        boxes.slice(1).forEach((box, i) => {
+          const before = boxes[i];
+          const apart = Math.max(box.left - before.right, before.left - box.right,
+                                 box.top - before.bottom, before.top - box.bottom);
+          if (apart < (box.top === before.top ? 3 : -6)) {
+            near.push(`${labels[i].textContent} ${labels[i + 1].textContent}: ${apart}`);
+          }
+        });
+      }
+      return near;
+    }""")
+    return found
 
 
 def column(page: Any, index: int) -> list[str]:
@@ -117,7 +140,9 @@ def test_what_failed_is_a_click_from_the_top(open_page: Open) -> None:
     card = page.locator("#verdicts details").nth(1)
     assert "decided by" in card.inner_text()
     assert card.locator(".plot").count() == 2
-    card.locator(".plot[data-drawn] svg").first.wait_for()
+    for plot in (0, 1):
+        card.locator(".plot[data-drawn] svg").nth(plot).wait_for()
+    assert crowded(page) == []
 
 
 def test_any_case_opens_from_the_table(open_page: Open) -> None:

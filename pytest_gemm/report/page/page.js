@@ -12,7 +12,7 @@
     font: "system-ui, sans-serif",
     view: { stroke: null },
     axis: { labelFontSize: 12, titleFontSize: 12, titleFontWeight: 500, gridDash: [], tickSize: 4,
-            labelLimit: 150, titleLimit: 300 },
+            labelLimit: 150, titleLimit: 300, labelFlush: false, labelSeparation: 5 },
     legend: { orient: "bottom", labelFontSize: 12, labelLimit: 220, symbolSize: 80, title: null },
   };
 
