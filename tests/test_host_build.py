@@ -365,6 +365,23 @@ def test_second_build_is_cached_and_defines_are_part_of_the_key(default_host):
         assert x[0, 0] == side
 
 
+def test_variables_of_templates_are_each_librarys_own(host):
+    source = """
+        template <int S> __device__ int launches[S];
+        template <int S> __device__ int& count() { static int calls[S]; return calls[0]; }
+        __global__ void k(float* x) {
+            x[0] = ++launches<2>[0];
+            x[1] = ++count<2>();
+            x[2] = WHICH;
+        }
+    """
+    x = zeros(1, 3)
+    for which in (7, 8):
+        executable = host.compile(source, defines=(("WHICH", which),))
+        host.launch(executable, [x])
+        assert x[0].tolist() == [1, 1, which]
+
+
 def test_another_installation_builds_its_own(default_host, monkeypatch):
     builder = default_host.backend._builder
     here = builder._key(("source",))

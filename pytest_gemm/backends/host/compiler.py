@@ -39,7 +39,8 @@ _COMMON = (
     *("-falign-functions=64", "-falign-loops=64"),
 )
 _FAMILY: dict[Family, tuple[str, ...]] = {
-    "gcc": ("-fno-tree-vectorize", "-fno-semantic-interposition"),
+    # Kernels of one file are libraries of one process: variables of templates would be one for all.
+    "gcc": ("-fno-tree-vectorize", "-fno-semantic-interposition", "-fno-gnu-unique"),
     "clang": ("-fno-semantic-interposition", "-Wno-unused-command-line-argument"),
     "zig": ("-fno-sanitize=undefined", "-UNDEBUG", "-Wno-unused-command-line-argument"),
 }
