@@ -440,6 +440,7 @@ def test_the_machines_of_studies_are_told(results: Path, studied: Path, tmp_path
             ["damaged.json", "out.html"],
             "damaged.json: what it holds is damaged (KeyError: 'steps')",
         ),
+        (["endless.json", "out.html"], "endless.json: what it holds is damaged (ValueError"),
         (["results.json", "folder.md"], "folder.md: it cannot be written"),
         # The report's name was forgotten.
         (["results.json", "empty.json"], "empty.json: it is there already"),
@@ -462,9 +463,10 @@ def test_mistakes_are_told_in_a_sentence(
         "start": {},
         "left_out": [],
     }
-    Path("damaged.json").write_text(
-        json.dumps({"format": "pytest-gemm study", "version": 1, "studies": [damaged]})
-    )
+    for name, studied in (("damaged", damaged), ("endless", damaged | {"start": {"x": math.inf}})):
+        Path(f"{name}.json").write_text(
+            json.dumps({"format": "pytest-gemm study", "version": 1, "studies": [studied]})
+        )
     assert main(["report", *files]) == 2
     error = capsys.readouterr().err
     assert words in error

@@ -45,9 +45,9 @@ def run(arguments: argparse.Namespace) -> int:
     if out.suffix == ".json" and out.exists():
         # Its results would be lost, where all that was forgotten is the name of the report.
         raise ConfigError(f"{out}: it is there already; name a file that is not")
-    document, studies = _read(arguments.files)
     names = " and ".join(map(str, arguments.files))
     with damage_told(f"{names}: what it holds", "measure again"):
+        document, studies = _read(arguments.files)
         if out.suffix == ".md":
             _write_markdown(document, studies, out)
         else:

@@ -76,7 +76,8 @@ def crowded(page: Any) -> list[str]:
       const near = [];
       for (const axis of document.querySelectorAll(".plot .role-axis-label")) {
         const labels = [...axis.querySelectorAll("text")].filter((text) =>
-          text.getAttribute("opacity") !== "0" && !text.getAttribute("transform").includes("rotate"));
+          text.getAttribute("opacity") !== "0" &&
+          !text.getAttribute("transform").includes("rotate"));
         const boxes = labels.map((text) => text.getBoundingClientRect());
         boxes.slice(1).forEach((box, i) => {
           const before = boxes[i];
