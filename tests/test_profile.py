@@ -464,6 +464,9 @@ def test_the_answer_says_what_the_stored_counters_do() -> None:
         assert case.seconds is not None
         assert case.seconds / naive.seconds == pytest.approx(cycles[kernel] / cycles["naive"], 0.2)
         assert case.counters["issue"] < 60
+    assert tiled.seconds is not None
+    text = (profile_tables.ROOT / "docs/profile.md").read_text(encoding="utf-8")
+    assert f"takes {1e3 * naive.seconds:.1f} ms and tiled {1e3 * tiled.seconds:.1f} ms." in text
     assert tiled.derived["dram_bytes"] > naive.derived["dram_bytes"]
     assert naive.counters["l2_bytes"] < 0.2 * naive.counters["l1_bytes"]
 

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks import study_tables
+from pytest_gemm.studies import cpu_vs_gpu
 from pytest_gemm.studies.document import read
 from pytest_gemm.studies.plot import HEIGHT, LEFT, RIGHT, TOP, WIDTH, Series, plot
 
@@ -106,3 +107,49 @@ def test_the_page_is_what_the_stored_studies_say() -> None:
     for name, svg in drawn.items():
         assert (study_tables.FIGURES / name).read_text(encoding="utf-8") == svg
         ElementTree.fromstring(svg)
+
+
+def test_the_words_of_the_page_have_the_numbers_that_are_stored() -> None:
+    text = study_tables.PAGE.read_text(encoding="utf-8")
+    words = re.sub(r"<!-- study .*?<!-- end -->", "", text, flags=re.DOTALL)
+    words = " ".join(words.split())
+    stored = [
+        read(study_tables.ROOT / f"benchmarks/results/studies-{x}.json") for x in ("host", "h200")
+    ]
+    host, h200 = ({study.name: study for study in studies} for studies in stored)
+
+    crossovers = {(x["op"], x["baseline"], x["way"]): x
+                  for x in h200["cpu-vs-gpu"].findings["crossovers"]}  # fmt: skip
+    for phrase, op, way in (
+        ("pays** from n = {} on without transfers", "add", "alone"),
+        ("by one launch between events, it pays from {}:", "add", "launch"),
+        ("addition pays from {} on all the same", "add", "pinned"),
+        ("with transfers** pays from {} on, in the paper from 91", "gemm", "pageable"),
+    ):
+        found = crossovers[op, "c", way]
+        told = f"{found['size']:.0f} ({found['low']:.0f} ... {found['high']:.0f})"
+        assert phrase.format(told) in words
+
+    steps = {x["kernel"]: x for x in h200["ladder"].findings["steps"] if x["N"] == 4096}
+    tiled, tiled32, blocked = (
+        steps[name]["speedup"] for name in ("tiled", "tiled32", "register_blocked")
+    )
+    overall = steps["register_blocked"]["overall"]
+    assert f"**Tiles** bring {tiled:.2f}, the note 1.6" in words
+    assert f"together** {tiled32 * blocked:.2f}, the note 2.2; **overall** {overall:.2f}" in words
+    assert f"halves the loads and brings {tiled32:.2f}" in words
+    assert f"leaves them as they are and brings {blocked:.2f}" in words
+    for device in (host, h200):
+        start = device["ladder"].start
+        times = start["first_launch_s"] / start["next_launch_s"]
+        assert f"**The first launch** took {times:.1f} times as long as the next" in words
+
+    rates = {m.op: 0.0 for m in h200["cpu-vs-gpu"].timed}
+    for m in h200["cpu-vs-gpu"].timed:
+        if m.side == "device":
+            rates[m.op] = max(rates[m.op], cpu_vs_gpu.operations(m.op, m.N) / m.seconds / 1e9)
+    assert (
+        f"peak at {rates['add']:.0f} GFLOP/s for an addition and {rates['gemm']:.0f} for a "
+        f"multiplication, in the paper at 10.0 and 20.1: {rates['add'] / 10.01:.0f} and "
+        f"{rates['gemm'] / 20.1:.0f} times"
+    ) in words
