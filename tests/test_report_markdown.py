@@ -119,6 +119,13 @@ def test_an_error_is_at_the_line_that_its_message_names(message: str, line: int)
     assert told.startswith(f"::error file=kernels/tiled.cu,line={line},")
 
 
+def test_machine_code_is_for_an_architecture() -> None:
+    found = record("tiled", 256, None, outcome="failed", gate="worse", message="worse")
+    case = replace(found.case, settings=replace(found.case.settings, architecture="sm_90"))
+    (told,) = github(replace(found, case=case))
+    assert "title=tiled for sm_90%3A worse::" in told
+
+
 def broken(name: str, sizes: Iterable[int]) -> list[Record]:
     return [
         record(

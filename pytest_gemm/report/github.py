@@ -64,7 +64,7 @@ def add_summary(markdown: str, environment: Mapping[str, str]) -> str:
 def _title(lines: Sequence[Line]) -> dict[str, str]:
     first, *others = lines
     more = f" and {len(others)} more" if others else ""
-    return {"title": f"{first.kernel} on {first.problem}{more}: {first.state}"}
+    return {"title": f"{first.title}{more}: {first.state}"}
 
 
 def _message(lines: Sequence[Line]) -> str:

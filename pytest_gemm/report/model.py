@@ -58,6 +58,7 @@ class Line:
     """
 
     id: str
+    title: str
     kernel: str
     family: str
     problem: str
@@ -214,6 +215,7 @@ def _line(record: Record, history: Mapping[str, Sequence[Past]]) -> Line:
     reference, part = _reference(result.counters)
     return Line(
         id=case.id,
+        title=case.title,
         kernel=kernel.id,
         family=kernel.name,
         problem=case.settings.architecture or problem.id,

@@ -87,7 +87,7 @@ def _data(report: Report, drawn: list[Figure]) -> dict[str, Any]:
 
 def _case(line: Line, origins: Origins) -> dict[str, Any]:
     return {
-        "title": f"{line.kernel} on {line.problem}",
+        "title": line.title,
         "state": line.state,
         "headline": line.headline,
         "message": line.message,
