@@ -233,6 +233,19 @@ def test_a_ladder_may_branch_and_may_have_gaps() -> None:
     }
 
 
+def test_a_ladder_without_a_step_has_no_table_of_them() -> None:
+    def told(*taken: float | None) -> str:
+        found = [measured("a", taken=taken[0]), measured("b", "a", taken=taken[1])]
+        steps = ladder.findings(found)
+        whole = Study("ladder", "", {}, {}, measured=tuple(found), findings=steps)
+        return "\n".join(ladder.report(whole))
+
+    assert "| N | `a` to `b` | overall: `b` |" in told(12, 6)
+    assert "| N | `a` | `b` |" in told(12, None)
+    assert "| N |\n" not in told(12, None)
+    assert told(None, None) == "Nothing was timed.\n"
+
+
 def test_kernels_in_a_circle_are_no_rungs() -> None:
     case = _cases("ladder")[0]
 

@@ -220,7 +220,8 @@ def _line(record: Record, history: Mapping[str, Sequence[Past]]) -> Line:
         family=kernel.name,
         problem=case.settings.architecture or problem.id,
         op=problem.op,
-        dtype=problem.dtype,
+        # Machine code is of no problem.
+        dtype="" if case.settings.architecture else problem.dtype,
         size=_size(problem.op, problem.M, problem.N, problem.K * problem.batch),
         place=f"{kernel.path}:{kernel.line}" if kernel.path else "",
         state=state_of(record),

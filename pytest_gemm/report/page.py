@@ -120,7 +120,7 @@ def _cells(line: Line) -> list[tuple[str, str, str]]:
 def _told(line: Line, part: float | None) -> Iterator[tuple[str, str, str]]:
     yield "state", str(STATES.index(line.state)), line.state
     yield "number", _sortable(line.change), "" if line.change is None else percent(line.change)
-    yield "", f"{line.size:g}", f"{line.problem} {line.dtype}"
+    yield "", f"{line.size:g}", f"{line.problem} {line.dtype}".rstrip()
     yield "number", _sortable(line.median), seconds(line.median) if line.median else ""
     yield "number", _sortable(line.rate), told_rate(line)
     yield "number", _sortable(part), f"{100 * part:.0f} % of {line.reference}" if part else ""

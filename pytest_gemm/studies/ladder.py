@@ -93,6 +93,10 @@ def findings(measured: Sequence[Measured]) -> dict[str, Any]:
 
 def report(study: Study) -> Iterator[str]:
     """The ladder's tables."""
+    if not study.timed:
+        yield "Nothing was timed."
+        yield ""
+        return
     found = study.findings
     names = [rung["kernel"] for rung in found["rungs"]]
     largest = max((m.N for m in study.timed), default=0)
@@ -124,24 +128,28 @@ def report(study: Study) -> Iterator[str]:
     steps = {(step["kernel"], step["N"]): step for step in found["steps"]}
     derived = [rung for rung in found["rungs"] if any(k == rung["kernel"] for k, _ in steps)]
     lasts = [r for r in derived if r["kernel"] not in {d["derived_from"] for d in derived}]
-    yield from table(
-        [
-            "N",
-            *(f"{code(rung['derived_from'])} to {code(rung['kernel'])}" for rung in derived),
-            *(f"overall: {code(rung['kernel'])}" for rung in lasts),
-        ],
-        (
+    if derived:
+        yield from table(
             [
-                str(n),
-                *(_step(steps.get((rung["kernel"], n)), "speedup", "error") for rung in derived),
-                *(
-                    _step(steps.get((rung["kernel"], n)), "overall", "overall_error")
-                    for rung in lasts
-                ),
-            ]
-            for n in sizes
-        ),
-    )
+                "N",
+                *(f"{code(rung['derived_from'])} to {code(rung['kernel'])}" for rung in derived),
+                *(f"overall: {code(rung['kernel'])}" for rung in lasts),
+            ],
+            (
+                [
+                    str(n),
+                    *(
+                        _step(steps.get((rung["kernel"], n)), "speedup", "error")
+                        for rung in derived
+                    ),
+                    *(
+                        _step(steps.get((rung["kernel"], n)), "overall", "overall_error")
+                        for rung in lasts
+                    ),
+                ]
+                for n in sizes
+            ),
+        )
     yield from _start(study)
 
 
