@@ -76,7 +76,7 @@ def exponential(x: Sequence[float], y: Sequence[float]) -> Fit:
     """
     points = _Points(x, y)
     if len(x) <= 3:
-        return points.unfit("exponential", f"{len(x)} points are too few: it takes 4")
+        return points.unfit("exponential", _too_few(len(x), 4))
     reach = float(np.ptp(points.x))
 
     def left(rate: float) -> float:
@@ -146,8 +146,7 @@ class _Points:
     ) -> Fit:
         """A fit of columns; ``units`` turn the coefficients into the points' own."""
         if len(self.x) <= len(names):
-            few = f"{len(self.x)} points are too few: it takes {len(names) + 1}"
-            return self.unfit(title, few)
+            return self.unfit(title, _too_few(len(self.x), len(names) + 1))
         found, _ = self.solve(columns)
         return self._fit(title, names, found, columns, units or [1.0] * len(names))
 
@@ -227,3 +226,7 @@ class _Points:
             1 - float((residuals**2).sum()) / about_mean,
             float(np.sqrt(np.mean((residuals / self._y) ** 2))) if self._y.all() else math.nan,
         )
+
+
+def _too_few(n: int, least: int) -> str:
+    return f"{n} point{'s are' if n != 1 else ' is'} too few: it takes {least}"

@@ -456,6 +456,18 @@ def test_a_project_without_such_kernels_is_told_what_to_declare(
 # Mistakes, failures, and what is kept
 
 
+def test_where_every_kernel_failed_no_table_is_empty() -> None:
+    plain = {"kind": "host", "name": "cpu", "description": "a CPU"}
+    found = (measured("naive", taken=None), replace(measured("c_multiply"), side="c"))
+    whole = Study("cpu-vs-gpu", "2026-01-01", plain, {}, measured=found)
+    for kept in (whole, replace(whole, measured=found[:1])):
+        lines = list(report(replace(kept, findings=cpu_vs_gpu.findings(kept.measured))))
+        headings = [i for i, line in enumerate(lines) if line.startswith("| :---")]
+        assert all(lines[i + 1].startswith("| ") for i in headings)
+        assert bool(headings) == (kept is whole)
+        assert not any("the device is faster" in line for line in lines)
+
+
 def test_a_kernel_that_fails_is_told_and_the_rest_is_measured(
     bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

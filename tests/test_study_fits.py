@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from pytest_gemm.fits import exponential, is_told, leading_ratio, logarithmic, polynomial
 from pytest_gemm.stats import Estimate, summarize
 from pytest_gemm.studies.crossover import Crossover, crossover
-from pytest_gemm.fits import exponential, is_told, leading_ratio, logarithmic, polynomial
 
 SIZES = [10, 14, 20, 28, 40, 56, 80, 112, 160, 224, 320, 448, 640, 896, 1280]
 
@@ -57,6 +57,7 @@ def test_too_few_points_are_no_fit() -> None:
     fit = polynomial([1, 2, 3], [1, 4, 9], 2)
     assert fit.reason == "3 points are too few: it takes 4"
     assert fit.to_dict()["r_squared"] is None
+    assert exponential([1], [1]).reason == "1 point is too few: it takes 4"
     assert exponential([], []).reason
     assert leading_ratio(fit, fit) is None
 

@@ -26,6 +26,10 @@ def report(study: Study) -> Iterator[str]:
         )
         yield ""
     curves = curves_of(study.timed)
+    if not curves:
+        yield "Nothing was timed."
+        yield ""
+        return
     sizes = sorted({n for curve in curves for n in curve.points})
     yield "GFLOP/s, at n^2 operations of an addition (+), 2 n^3 - n^2 of a multiplication (\\*):"
     yield ""
@@ -104,6 +108,8 @@ def _transfer(taken: float, nbytes: int) -> str:
 
 
 def _crossovers(study: Study) -> Iterator[str]:
+    if not study.findings["crossovers"]:
+        return
     yield (
         "From which n on the device is faster; in brackets 95 % of what the medians' errors, and "
         "the scatter from size to size, make of it:"
@@ -124,6 +130,8 @@ def _crossovers(study: Study) -> Iterator[str]:
 
 
 def _fits(study: Study) -> Iterator[str]:
+    if not study.findings["fits"]:
+        return
     ratios = {(r["kernel"], r["way"]): r for r in study.findings["ratios"]}
     yield "Polynomials in n through the times, each weighted by 1 / time; leading coefficients:"
     yield ""
