@@ -119,7 +119,9 @@ def parsed(text: str) -> Document:
 def document_of(data: Any) -> Document:
     """The document that plain values are. Raises ValueError."""
     if not isinstance(data, dict) or not isinstance(data.get("records"), list):
-        raise ValueError("it is no result of pytest --gemm-report=FILE.json")
+        raise ValueError(
+            "it is no result of pytest --gemm-report=FILE.json, nor of pytest-gemm study"
+        )
     if data.get("format") != FORMAT:
         raise ValueError(
             f"its format is {data.get('format')!r} and {FORMAT} can be read: use the pytest-gemm "
