@@ -170,10 +170,10 @@ def expect(config: pytest.Config, items: Iterable[pytest.Item]) -> None:
     cases = []
     for item in items:
         if is_case(item) and hasattr(item, "callspec"):
-            case_id = item.callspec.params["gemm"]
             collection = collection_of(item)
-            case = collection.cases[case_id]
-            cases.append((case, collection.registry.functions.get(case.kernel.callable)))
+            # Without a single case pytest makes one item with none, which it skips.
+            if case := collection.cases.get(item.callspec.params["gemm"]):
+                cases.append((case, collection.registry.functions.get(case.kernel.callable)))
     if cases:
         with busy_ends_pytest():
             session_of(config).expect(cases)

@@ -108,6 +108,14 @@ def test_a_bad_kernel_is_a_collection_error_of_its_file_alone(
     named.stdout.fnmatch_lines(["*kernels/bad.cu:2: *blok*block*"])
 
 
+def test_where_every_kernel_is_bad_that_is_all_that_is_said(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_one=TEST)
+    pytester.mkdir("kernels").joinpath("bad.cu").write_text("// /// gemm\n// blok = 1\n// ///\n")
+    result = pytester.runpytest_subprocess("--continue-on-collection-errors")
+    result.assert_outcomes(errors=1, skipped=1)
+    result.stdout.fnmatch_lines(["*kernels/bad.cu:2: *blok*block*"])
+
+
 def test_no_kernels_is_an_error_that_says_what_to_do(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_one=TEST, test_two=TEST)
     result = pytester.runpytest()
