@@ -112,11 +112,19 @@ def test_an_error_is_at_the_kernels_line() -> None:
         ("tiled on 37: kernels/part.cuh:5: error: x", 3),
         ("tiled on 37: 9 elements wrong\n  tiled.cu:22: race", 3),
         ("tiled on 37: untiled.cu:22: race", 3),
+        (f"tiled on 37: {'x' * 300}:22: race", 3),
     ],
 )
 def test_an_error_is_at_the_line_that_its_message_names(message: str, line: int) -> None:
     (told,) = github(record("tiled", outcome="failed", message=message))
     assert told.startswith(f"::error file=kernels/tiled.cu,line={line},")
+
+
+def test_an_error_may_be_in_a_file_that_the_kernel_includes(tmp_path: Path) -> None:
+    (tmp_path / "part.cuh").touch()
+    case = record("tiled", outcome="failed", message="tiled on 37: part.cuh:5: error: x")
+    (told,) = errors(report_of(document(case)), tmp_path, {})
+    assert told.startswith("::error file=part.cuh,line=5,")
 
 
 def test_machine_code_is_for_an_architecture() -> None:

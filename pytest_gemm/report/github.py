@@ -17,6 +17,8 @@ ANNOTATIONS = 10
 SUMMARY_BYTES = 1024 * 1024
 """GitHub takes no larger summary of a step."""
 
+_NAMED = re.compile(r": ([^:]+):([0-9]+): ")
+
 
 def is_actions(environment: Mapping[str, str]) -> bool:
     """Whether this runs as a step of a GitHub workflow."""
@@ -76,18 +78,29 @@ def _message(lines: Sequence[Line]) -> str:
 def _place(line: Line, root: Path, environment: Mapping[str, str]) -> dict[str, str]:
     """File and line as GitHub knows them: relative to the checked-out repository.
 
-    The line is that which the message names in the kernel's file; otherwise its declaration's.
+    They are those that the message names: of the kernel's file, or of one that it includes;
+    otherwise where the kernel is declared.
     """
     path, _, number = line.place.rpartition(":")
     if not path:
         return {}
-    if named := re.search(rf"\b{re.escape(Path(path).name)}:(\d+): ", line.headline):
-        number = named[1]
+    if named := _NAMED.search(line.headline):
+        if Path(named[1]).name == Path(path).name:
+            number = named[2]
+        elif _is_file(root / named[1]):
+            path, number = named[1], named[2]
     file = (root / path).resolve()
     workspace = Path(environment.get("GITHUB_WORKSPACE") or root).resolve()
     if file.is_relative_to(workspace):
         file = file.relative_to(workspace)
     return {"file": file.as_posix(), "line": number}
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # such as a name that is too long
+        return False
 
 
 def _error(message: str, properties: Mapping[str, str]) -> str:
