@@ -22,9 +22,10 @@ def plain(text: str) -> str:
     return "".join(f"&#{ord(c)};" if c in "\\`*[]<>|&" else c for c in " ".join(text.split()))
 
 
-def code(name: str) -> str:
-    """A name as code, in one line; a cell ends at a bar, and code at a backtick."""
-    return f"`{' '.join(name.split()).replace('|', '/').replace('`', chr(39))}`"
+def code(name: str, *, cell: bool = True) -> str:
+    """A name as code, in one line; a cell of a table ends at a bar, and code at a backtick."""
+    text = " ".join(name.split()).replace("`", "'")
+    return f"`{text.replace('|', '/') if cell else text}`"
 
 
 def giga(value: float) -> str:

@@ -37,6 +37,11 @@ def test_verdicts_come_first() -> None:
     assert text.index("### Failed") < text.index("<details><summary>All 3 times")
 
 
+def test_a_message_keeps_its_bars() -> None:
+    message = "tiled on 256: tiled.cu:9: error: expected ';' before '|' token"
+    assert f"- `{message}`\n" in told(record(outcome="failed", message=message))
+
+
 def test_a_run_without_failures_is_short() -> None:
     text = told(same(), record("quick", verdict=Verdict("faster", change=-0.2)))
     assert text.startswith("## ✅ ")

@@ -42,7 +42,7 @@ def _parts(report: Report) -> Iterator[str]:
     yield from _looked_at("Failed", failing)
     yield from _looked_at("Worth a look", notable)
     if report.missing:
-        yield from _list("Not judged", [code(_short(line)) for line in report.missing])
+        yield from _list("Not judged", [code(_short(line), cell=False) for line in report.missing])
     timed = [line for line in report.lines if line.median is not None]
     if timed:
         yield from _folded(f"All {len(timed)} times", _table(timed))
@@ -71,7 +71,7 @@ def _looked_at(title: str, lines: Sequence[Line]) -> Iterator[str]:
 def _told(lines: Sequence[Line]) -> str:
     """What happened, and to which cases where it is the same for several."""
     first, *others = lines
-    text = f"- {code(_short(first.headline))}"
+    text = f"- {code(_short(first.headline), cell=False)}"
     if first.excuse:
         text += f": {plain(_short(first.excuse))}"
     if not others:
