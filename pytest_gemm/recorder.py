@@ -23,6 +23,9 @@ RECORD = pytest.StashKey[dict[str, Any]]()
 PROJECT = "gemm_project"
 """What a node of xdist tells at its end."""
 
+ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
+"""Of a run that came to its end."""
+
 GATE_WORDS = frozenset(
     {"new", "stored", "faster", "changed", "withheld", "inconclusive", "ungated"}
 )
@@ -93,12 +96,11 @@ class Recorder:
         if hasattr(session.config, "workeroutput"):
             session.config.workeroutput[PROJECT] = self.project and tuple(self.project)
             return
-        ended = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
         # Where -x ended it, the exit code says no more than that a test failed.
-        interrupted = not (ended and self._finished.issuperset(i.nodeid for i in session.items))
+        all_finished = self._finished.issuperset(item.nodeid for item in session.items)
+        interrupted = not (exitstatus in ENDED and all_finished)
         # The report of an earlier run must not pass for one of a run that came to nothing.
-        outdated = interrupted and bool(self.options.reports)
-        if not (self._records or self._unchecked or outdated):
+        if not (self._records or self._unchecked or self.options.reports):
             return
         from pytest_gemm.closing import close
         from pytest_gemm.record import Record

@@ -380,6 +380,14 @@ def test_a_run_that_stops_at_a_failure_is_partial_too(project: Project, args: li
     assert len(report["records"]) < 5
 
 
+def test_the_report_of_a_run_without_any_case_is_empty_and_whole(project: Project) -> None:
+    (project.path / "out.json").write_text("of an earlier run", encoding="utf-8")
+    result = project.bench("--gemm-report=out.json", "-k", "nothing")
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    report = json.loads((project.path / "out.json").read_text(encoding="utf-8"))
+    assert (report["records"], report["partial"]) == ([], False)
+
+
 def test_what_cannot_be_written_is_not_called_stored(project: Project) -> None:
     (project.path / "baselines" / "host-scripted" / "plus.json").mkdir(parents=True)
     result = project.bench("--gemm-baseline=update")
