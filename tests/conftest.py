@@ -85,6 +85,10 @@ def _folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+_STORED: dict[str, dict[str, str]] = {}
+"""The files of a first session, by what the device and the kernels are scripted as."""
+
+
 class Project:
     """A folder with kernels and the two-line test, in which pytest is run."""
 
@@ -123,14 +127,27 @@ class Project:
     def run(self, *args: str) -> pytest.RunResult:
         """Run pytest in a process of its own, where kernels run too; warnings are errors.
 
-        What is scripted in a conftest is not there in a worker.
+        What is scripted in a conftest is not there in a worker. Hypothesis takes a tenth of a second
+        to load.
         """
-        in_process = ("-o", "gemm_in_process=true")
+        in_process = ("-o", "gemm_in_process=true", "-p", "no:hypothesispytest")
         return self.pytester.runpytest_subprocess("-W", "error", *in_process, *args)
 
     def bench(self, *args: str) -> pytest.RunResult:
         """A timed run without pytest-benchmark's own table."""
         return self.run("--gemm-bench", "--benchmark-quiet", *args)
+
+    def store(self) -> None:
+        """Store a first session; what is scripted alike is run once, and copied from then on."""
+        assert not self.files()
+        script = (self.path / "conftest.py").read_text(encoding="utf-8")
+        if script not in _STORED:
+            assert self.bench("--gemm-baseline=update").ret == 0
+            _STORED[script] = self.files()
+        for name, text in _STORED[script].items():
+            path = self.path / "baselines" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
 
     def files(self) -> dict[str, str]:
         """Every stored file's text, by its path below ``baselines``."""

@@ -153,7 +153,9 @@ def test_a_slower_kernel_than_the_stored_one_can_be_accepted(repository: Project
     ],
 )
 def test_what_cannot_be_asked_for(repository: Project, args: list[str], sentence: str) -> None:
-    result = repository.pytester.runpytest_subprocess("-W", "error", *args)
+    result = repository.pytester.runpytest_subprocess(
+        "-W", "error", "-p", "no:hypothesispytest", *args
+    )
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     (against,) = (word for word in args if word.startswith("--gemm-against"))
     result.stderr.fnmatch_lines([f"ERROR: {against}: {sentence}"])
