@@ -127,8 +127,8 @@ class Project:
     def run(self, *args: str) -> pytest.RunResult:
         """Run pytest in a process of its own, where kernels run too; warnings are errors.
 
-        What is scripted in a conftest is not there in a worker. Hypothesis takes a tenth of a second
-        to load.
+        What is scripted in a conftest is not there in a worker. Hypothesis would take a tenth of a
+        second to load.
         """
         in_process = ("-o", "gemm_in_process=true", "-p", "no:hypothesispytest")
         return self.pytester.runpytest_subprocess("-W", "error", *in_process, *args)
