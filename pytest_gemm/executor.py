@@ -82,7 +82,7 @@ def open_executor(
         start = Start(choice.kind, gpu, own_hold, wait, run)
         return Worker(start, options.case_timeout, progress, dict(choice.ssh))
 
-    likely = 1 if choice.ssh else likely_gpus()
+    likely = likely_gpus() if choice.gpus is None and not choice.ssh else 1
     return Pool(open_worker, choice.gpus, progress, likely=likely, ahead=not shared)
 
 
