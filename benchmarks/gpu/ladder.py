@@ -144,6 +144,20 @@ SWEPT: dict[str, tuple[dict[str, int], ...]] = {
         {"INSIDE": 1, "ANY": 0},
         {"INSIDE": 1, "ANY": 0, "SPREAD": 1},
     ),
+    "kept_addresses": (
+        {"ORDER": 0},
+        {"GROUP": 32},
+    ),
+    "deep24": (
+        {"GROUP": 16},
+        {"BK": 32, "STAGES": 2},
+        {"BM": 128, "RESIDENT": 2, "SLOTS": 264},
+        {"BM": 128, "RESIDENT": 2, "SLOTS": 264, "BK": 32},
+        {"BM": 128, "RESIDENT": 2, "SLOTS": 264, "BK": 16},
+        {"BM": 128, "RESIDENT": 2, "SLOTS": 1, "BK": 32},
+        {"BM": 128, "RESIDENT": 2, "SLOTS": 264, "TM": 16, "WM": 64},
+        {"BM": 128, "RESIDENT": 2, "SLOTS": 264, "TM": 16, "WM": 64, "BK": 16},
+    ),
 }
 """Variants: the parameters of a rung that are changed."""
 

@@ -76,6 +76,17 @@
 // change       = "64 x 128 elements of C per block, so 4 blocks per multiprocessor instead of 2"
 // ///
 
+// /// gemm
+// name         = "sectors"
+// entry        = "gemm<BM, BN, BK, WM, WN, TM, TN, STAGES, GROUP, COLUMNS, RESIDENT, ANY, SLOTS, SPREAD, INSIDE>"
+// block        = ["BM // WM * (BN // WN) * 32"]
+// grid         = ["cdiv(N, BN) * cdiv(M, BM) // SLOTS * SLOTS + SLOTS"]
+// shared_mem   = "4 * STAGES * BK * (BM + 4 + BN)"
+// params       = { BM=64, BN=128, BK=16, WM=32, WN=64, TM=8, TN=8, STAGES=3, GROUP=8, COLUMNS=0, RESIDENT=4, ANY=1, SLOTS=528, SPREAD=0, INSIDE=1 }
+// derived_from = "small_block"
+// change       = "shared memory has no variable before the stages, so they begin at a sector"
+// ///
+
 #include "edges.cuh"
 
 constexpr int LEAST = 128;    // steps of K that are worth a block
