@@ -1,8 +1,9 @@
 """Slices the device part out of a CUDA file that also holds the host code that launches it.
 
-Functions that are not marked for the device, variables that no kernel can read, types of host
-libraries and includes of host headers are left out; line numbers stay. Of what is not marked only
-``constexpr`` functions, constants and types remain, as in CUDA itself.
+Functions that are not marked for the device, those that name a host library, variables that no
+kernel can read, types of host libraries and includes of host headers are left out; line numbers
+stay. Of what is not marked only ``constexpr`` functions, constants and types remain, as in CUDA
+itself.
 """
 
 from __future__ import annotations
@@ -99,11 +100,16 @@ _ADVICE = "balance the brackets, or move the host code to a file of its own"
 
 @dataclass(frozen=True)
 class HostName:
-    """A name that was left out: ``what`` is ``function``, ``variable`` or ``type``."""
+    """A name that was left out: ``what`` is ``function``, ``variable`` or ``type``.
+
+    It is ``device`` for a device function or a kernel that uses a host library: ``library`` is what
+    of it, such as ``torch::Tensor``.
+    """
 
     what: str
     file: str
     line: int
+    library: str = ""
 
 
 @dataclass(frozen=True)
@@ -147,12 +153,15 @@ def explain(source: str, filename: str, message: str) -> str:
     names = slice_source(source, filename).host_names
     for word in _MISSED.findall(message):
         if host := names.get(word):
+            place = f"{word} in {host.file}:{host.line}"
+            if host.library:
+                return f" ({place} uses {host.library} of a host library: it is left out)"
             way = {
                 "function": "mark it __host__ __device__",
                 "variable": "make it constexpr, __constant__ or __device__",
                 "type": "keep what kernels need of it in a type of its own",
             }[host.what]
-            return f" ({word} in {host.file}:{host.line} is host code, which is left out: {way})"
+            return f" ({place} is host code, which is left out: {way})"
     return ""
 
 
@@ -178,6 +187,8 @@ class _Slicer:
         self.has_plain_constexpr = False
         self._marks = self._marking_macros()
         self._host_types: set[str] = set()
+        self._libraries = _HOST_NAMESPACES - self._own_namespaces()
+        self._library_names: set[str] = set()  # using torch::Tensor;
         self._uses_std = "using namespace std" in " ".join(code.texts)
         self._functions: set[str] = set()  # that are in the device part
         self._blanks: list[tuple[int, int]] = []
@@ -248,15 +259,56 @@ class _Slicer:
             self._class(item)
         elif item.kind == "variable":
             self._variable(item)
-        elif self._is_host(item.tokens):
-            self._type(item, _alias_name(item, self.code))
+        elif self._is_host(item.tokens) or self._is_library(item):
+            self._alias(item)
+
+    def _is_library(self, item: Item) -> bool:
+        """``using namespace torch;`` or ``namespace py = pybind11;``."""
+        words = _words(item.tokens, self.code)
+        return "namespace" in words[:2] and words[-1] in self._libraries
+
+    def _alias(self, item: Item) -> None:
+        name = _alias_name(item, self.code)
+        if self.code.texts[item.first] == "namespace":
+            self._libraries |= {self.code.text(item.first + 1)}
+        elif self._library_word(item.tokens):
+            self._library_names.add(name)
+        self._type(item, name)
 
     def _function(self, item: Item) -> None:
         name = self.code.name(item)
-        if self._is_device_function(item, name):
-            self._functions.add(name)
-        else:
+        if not self._is_device_function(item, name):
             self._leave_out(item.first, item.last, "function", [name])
+        elif library := self._library_word(item.tokens) or self._library_of_template(item, name):
+            self._leave_out(item.first, item.last, "device", [name], library)
+        else:
+            self._functions.add(name)
+
+    def _library_of_template(self, item: Item, name: str) -> str:
+        """What the template of an explicit instantiation names."""
+        is_instantiation = self.code.texts[item.first] == "template" and item.body < 0
+        host = self.host_names.get(name)
+        return host.library if host and is_instantiation and name not in self._functions else ""
+
+    def _library_word(self, tokens: Iterable[int]) -> str:
+        """What of a host library is named first, as ``torch::Tensor``; empty where nothing is."""
+        for at in tokens:
+            if self._is_of_library(at):
+                after = f"::{self.code.text(at + 2)}" if self.code.starts(at + 1, "::") else ""
+                return self.code.texts[at] + after
+        return ""
+
+    def _is_of_library(self, at: int) -> bool:
+        word = self.code.texts[at]
+        if word in self._library_names:
+            return True
+        return word in self._libraries and self.code.starts(at + 1, "::")
+
+    def _own_namespaces(self) -> frozenset[str]:
+        """Those that the source opens itself."""
+        texts = self.code.texts
+        opened = zip(texts, texts[1:], texts[2:], strict=False)
+        return frozenset(name for a, name, b in opened if (a, b) == ("namespace", "{"))
 
     def _is_device_function(self, item: Item, name: str) -> bool:
         words = self.code.words(item.head)
@@ -354,7 +406,7 @@ class _Slicer:
         if self.code.starts(at - 2, "std", "::"):
             return not _DEVICE_STD.fullmatch(word)
         following = self.code.text(at + 1)
-        if following == "::" and word in _HOST_NAMESPACES:
+        if following == "::" and word in self._libraries:
             return True
         return (
             word in _STD_TYPES
@@ -389,12 +441,14 @@ class _Slicer:
         self._blanks += left_out
         self._replacements = dict(zip(left_out, needed, strict=False))
 
-    def _leave_out(self, first: int, last: int, what: str = "", names: Iterable[str] = ()) -> None:
+    def _leave_out(
+        self, first: int, last: int, what: str = "", names: Iterable[str] = (), library: str = ""
+    ) -> None:
         start, end = self.code.tokens[first].start, self.code.tokens[last].end
         self._blanks.append((start, end))
         for name in names:
             if name not in self.host_names:
-                self.host_names[name] = HostName(what, *self._place(start))
+                self.host_names[name] = HostName(what, *self._place(start), library)
 
     def _fail(self, token: int, message: str) -> NoReturn:
         file, line = self._place(self.code.tokens[token].start)

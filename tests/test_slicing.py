@@ -54,6 +54,7 @@ STAYS = [
     "enum E { A, B = 2 }; enum class F : int { A }; typedef enum { X, Y } G;",
     "using real = float; using T = std::conditional_t<true, int, float>; using std::size_t;",
     "namespace a::b { namespace { __device__ int f() { return 1; } } } using namespace a::b;",
+    "namespace benchmark { __device__ int f(); }\n__device__ int g() { return benchmark::f(); }",
     "inline namespace v1 { struct P {}; }\nnamespace cg = cooperative_groups;",
     'static_assert(sizeof(int) == 4, "int");',
     "template __global__ void k<float>(float*);",
@@ -104,6 +105,15 @@ GOES = [
     "using namespace std;\nvector<int> f() { return {}; }\nstruct R { vector<int> v; string s; };",
     "std::ostream& operator<<(std::ostream& o, int x) { return o; }",
     "void P::f() const {}\nP::P() : x{1}, y(2) {}\nint P::count = 0;",
+    "using namespace torch; namespace py = pybind11; namespace F = torch::nn::functional;",
+    "template <typename T> __global__ void m(torch::PackedTensorAccessor32<T, 2> a) {}",
+    "__device__ float f(float x) { return c10::cuda::compat::tanh(x); }",
+    "using torch::Half; using A = at::Half;\n"
+    "__global__ void m(Half* x) {}\n__global__ void n(A* x) {}",
+    "namespace F = at::native;\n__device__ void f() { F::g(); }",
+    "template <class T> __global__ void m(at::acc_type<T, true>* x) {}\n"
+    "template __global__ void m<float>(float* x);",
+    'PYBIND11_MODULE(name, m) { m.def("f", &f); }',
     "TEST(Suite, Name) { EXPECT_EQ(1, 1); }",
     "BENCHMARK(f)->Range(8, 64);",
     "#define LAUNCHER(n) void run##n() { k<<<1, n>>>(); }\nLAUNCHER(1) LAUNCHER(2);",
@@ -219,6 +229,13 @@ def test_a_missed_name_is_explained(message: str) -> None:
         " (cdiv in h.cuh:7 is host code, which is left out: mark it __host__ __device__)"
     )
     assert explain(source, "x.cu", message.replace("cdiv", "other")) == ""
+
+
+def test_a_device_function_of_a_host_library_is_explained() -> None:
+    source = "__device__ float f(float x) {\n  return at::log(x);\n}\n" + KERNEL
+    assert explain(source, "x.cu", "'f' was not declared in this scope") == (
+        " (f in x.cu:1 uses at::log of a host library: it is left out)"
+    )
 
 
 PIECES = ["__global__", "__device__", "void", "f", "(", ")", "<", ">", "{", "}", "template", "int"]
