@@ -81,6 +81,12 @@ _LEXEME = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 _DIRECTIVE = re.compile(r"^[ \t]*\#(?:\\\n|[^\n])*", re.MULTILINE)
+# #define KERNEL extern "C" __global__ void
+_MARK = re.compile(
+    r"^[ \t]*\#[ \t]*define[ \t]+(\w+)[ \t]+((?:(?!\\$)[^\n(){};])*\b__global__\b"
+    r"(?:__launch_bounds__[ \t]*\([^()\n]*\)|(?!\\$)[^\n(){};])*)$",
+    re.MULTILINE,
+)
 _LINE = re.compile(
     r'^[ \t]*#[ \t]*line[ \t]+(?P<number>[0-9]{1,10})\b(?:[ \t]*"(?P<file>[^"\n]*)")?', re.MULTILINE
 )
@@ -211,7 +217,11 @@ def _located(function: Function, source: str) -> Function:
 
 
 def _code(source: str) -> str:
-    return _DIRECTIVE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), strip(source))
+    """The source without its directives, with macros that mark kernels replaced."""
+    text = strip(source)
+    marks = {match[1]: match[2] for match in _MARK.finditer(text)}
+    code = _DIRECTIVE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
+    return re.sub(r"[^\W\d]\w*", lambda word: marks.get(word[0], word[0]), code) if marks else code
 
 
 def _functions(code: str) -> Iterator[Function]:

@@ -143,6 +143,26 @@ __global__ void fourth() {}
     }
 
 
+@pytest.mark.parametrize(
+    ("marks", "head"),
+    [
+        ("#define KERNEL __global__", "KERNEL void k"),
+        ('#define KERNEL extern "C" __global__ void', "KERNEL k"),
+        ("#ifdef A\n#define GPU __global__\n#else\n#define GPU\n#endif", "static GPU void k"),
+        ("#define GPU __global__ __launch_bounds__(64)", "GPU void k"),
+    ],
+)
+def test_a_macro_may_mark_a_kernel(marks: str, head: str) -> None:
+    source = f"{marks}\n// KERNEL GPU\n{head}(float* A, int n)\n{{}}\n"
+    (function,) = find_kernels(source)
+    assert (function.name, function.line, function.is_definition) == (
+        "k",
+        source[: source.index(head)].count("\n") + 1,
+        True,
+    )
+    assert [parameter.name for parameter in function.parameters] == ["A", "n"]
+
+
 def test_a_definition_is_preferred_to_its_declaration() -> None:
     function = only("__global__ void gemm(int);\n__global__ void gemm(int N) {}\n")
     assert (function.line, function.parameters[0].name) == (2, "N")
