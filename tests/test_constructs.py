@@ -121,6 +121,19 @@ def test_a_double_is_rounded_once(host: Host) -> None:
     assert result.view(np.float16).tolist() == [1 + 2**-10, 1 + 2**-10, 2**-24]
 
 
+def test_constants_of_mathematics(default_host: Host) -> None:
+    names = ["INF", "SQRT_TWO", "SQRT_HALF", "L2E", "LN2", "PI", "PIO2", "MIN_DENORM", "ONE"]
+    values = [np.inf, 2**0.5, 0.5**0.5, 1 / np.log(2), np.log(2), np.pi, np.pi / 2, 2**-1074, 1]
+    lines = "".join(f"d[{i}] = CUDART_{n}; f[{i}] = CUDART_{n}_F; " for i, n in enumerate(names))
+    source = "#include <math_constants.h>\n__global__ void k(double2* e, float* f) {"
+    source += f"double* d = reinterpret_cast<double*>(e); {lines} }}"
+    doubles, floats = np.zeros(len(names)), zeros(len(names))
+    default_host.run(source, [doubles, floats])
+    assert doubles.tolist() == values
+    values[names.index("MIN_DENORM")] = 2**-149
+    assert same(floats, np.array(values, np.float32))
+
+
 def test_directed_rounding_of_half(host: Host) -> None:
     values = hard_floats()
     values = values[np.abs(values) < 65504]

@@ -34,7 +34,7 @@ _PROVIDED = re.compile(
     r"|driver_types|host_defines|sm_\w+_intrinsics|crt/host_defines)\.h(?:pp)?"
 )
 _UNSUPPORTED_HEADER = re.compile(
-    r"cuda_(?:fp(?:4|6|8)|tf32|texture_types|awbarrier\w*)\.h(?:pp)?"
+    r"cuComplex\.h|cuda_(?:fp(?:4|6|8)|tf32|texture_types|awbarrier\w*)\.h(?:pp)?"
     r"|cooperative_groups/(?!reduce\.h).*|texture_\w+\.h|surface_\w+\.h"
     r"|(?:cublas|curand|cusparse|cusolver|cufft|nvrtc|nvtx|helper_|thrust/|cub/|cute/|cutlass/"
     r"|cuda/|cudaTypedefs|curand_kernel).*"
