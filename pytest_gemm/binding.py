@@ -82,6 +82,13 @@ def check_types(
         if arg in SCALARS and TYPES[types["C"]].is_integer and parameter.kind == "integer":
             continue
         what = f"{parameter.type} {parameter.name}".strip()
+        if "&" in parameter.type:
+            _fail(
+                f"{function.name} declares '{what}', a reference, which CUDA does not let a kernel "
+                "take: pass it by value",
+                parameter.file or path,
+                parameter.line,
+            )
         place = (path, line) if line else (parameter.file or path, parameter.line)
         if parameter.kind not in (kind, "other"):
             is_a = (

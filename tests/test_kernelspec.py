@@ -485,6 +485,12 @@ CODE_MISTAKES = [
     (DIMS, "__global__ void mm(float* a, float* C) {}", 5, "parameter 'a' of mm is none of"),
     (DIMS, "__global__ void mm(float* A, float* B) {}", 5, "no argument is C"),
     (DIMS, "\n__global__ void mm(int A, float* C) {}", 6, "'int A', which needs an integer"),
+    (
+        DIMS,
+        "__global__ void mm(float* C, const int& K) {}",
+        5,
+        "'const int& K', a reference, which",
+    ),
     (DIMS, "__global__ void mm(float* C, float K) {}", 5, "'float K', which needs alpha or beta"),
     (DIMS, "__global__ void mm(float* C,\n int alpha) {}", 6, "gets alpha, a float"),
     (DIMS, "__global__ void mm(float* C, double* A) {}", 5, "A holds float32: make it float*"),
