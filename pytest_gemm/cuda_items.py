@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from pytest_gemm.cuda_source import strip
@@ -98,6 +99,10 @@ class Code:
     def starts(self, at: int, *texts: str) -> bool:
         """Whether these are the next tokens."""
         return self.texts[at : at + len(texts)] == list(texts)
+
+    def uses_object(self, name: str) -> bool:
+        """Whether what a name stands for is called, or a member of it is, anywhere."""
+        return any(a == name and b in ("(", ".") for a, b in pairwise(self.texts))
 
     def scope_at(self, at: int) -> int:
         """The brace of the namespace or ``extern "C"`` that begins here, or -1."""

@@ -133,6 +133,8 @@ WILD = (
     Wild("whole_numbers", says=("whole_numbers.cu:2: mul takes matrices of a: int32, b: int32",)),
     Wild("struct_by_value", says=(r"struct_by_value.cu:10: 'Matrix A' is a struct",)),
     Wild("dynamic_shared", "A B C M N K", shared_mem="2048"),
+    Wild("runtime_tile", "A B C M K N 16", shared_mem="2 * 16 * 16 * 4"),
+    Wild("pitched", "A 4 * lda B 4 * ldb C 4 * ldc M N K"),
     Wild(
         "row_in_shared",
         "A B C M N K",
@@ -386,15 +388,83 @@ def test_seconds_are_a_number_above_zero(seconds: str, capsys: pytest.CaptureFix
         ("float **A, float *B, float *C", "k.cu:1: k takes 'float* * A', which is no pointer to"),
         ("float *A, float *B, float *C, float a, float b, float c", "k takes 3 floats, and there"),
         ("float *A, float *B, float *C, Shape s", "k.cu:1: 'Shape s' is a type that is not known"),
+        (
+            "float *A, float *B, float *C, const int& n",
+            "k.cu:1: 'const int& n' is a reference, which",
+        ),
+        (
+            "cuComplex *A, cuComplex *B, cuComplex *C",
+            "k.cu:1: 'cuComplex* A' holds complex numbers",
+        ),
+        (
+            "Pair *A, float *B, float *C",
+            "k.cu:1: 'Pair* A' points to a struct, which is no element",
+        ),
+        (
+            "float *A, float *B, float *C, Op op",
+            "k.cu:1: 'Op op' is an object that k calls: write a",
+        ),
     ],
 )
 def test_a_signature_that_no_declaration_serves_is_refused_with_its_line(
     parameters: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    write(tmp_path / "k.cu", f"__global__ void k({parameters}) {{}}\n")
+    kernel = f"template <class Op> __global__ void k({parameters}) {{ op(1); }}\n"
+    write(tmp_path / "k.cu", kernel + "struct Pair { int x, y; };\n")
     with pytest.raises(SpecError, match=re.escape(message)):
         read_source(Path("k.cu"))
+
+
+EXTENSION = """#include <torch/extension.h>
+namespace py = pybind11;
+template <typename scalar_t>
+__global__ void accessors(torch::PackedTensorAccessor32<scalar_t, 2> a, scalar_t *b, scalar_t *c)
+{
+    c[threadIdx.y] = a[0][0] * b[threadIdx.x];
+}
+__global__ void halves(const float *A, const float *B, float *C, int M, int N, int K)
+{
+    C[threadIdx.y] = at::Half(A[threadIdx.x]);
+}
+torch::Tensor mul_cuda(torch::Tensor a, torch::Tensor b)
+{
+    auto c = torch::empty({a.size(0), b.size(1)}, a.options());
+    AT_DISPATCH_FLOATING_TYPES(a.scalar_type(), "mul", ([&] {
+        mul<scalar_t><<<dim3(4, 4), dim3(16, 16)>>>(a.data_ptr<scalar_t>());
+    }));
+    return c;
+}
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("mul", &mul_cuda); }
+"""
+
+
+def test_a_file_of_a_library_is_adopted_less_what_needs_the_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = Path(write(tmp_path / "k.cu", EXTENSION + GUARDED).name)
+    assert read_source(path).function.name == "mul"  # which is launched
+    with pytest.raises(SpecError, match=r"^k.cu:4: accessors takes 'torch::Packed.* no pointer to"):
+        read_source(path, "accessors")
+    with pytest.raises(SpecError, match=r"^k.cu:8: halves uses at::Half of a host library, which"):
+        read_source(path, "halves")
+    source = read_source(path, "mul")
+    assert source.device.strip() == GUARDED.strip()
+
+
+def test_other_kernels_of_the_file_say_nothing_of_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    flat = "__global__ void flat(const float *A, const float *B, float *C, int M, int N, int K) "
+    text = GUARDED.replace("row <", "blockIdx.z < 1 && row <") + flat + "{ C[threadIdx.x] = 1; }\n"
+    write(tmp_path / "k.cu", "#define GPU __global__\n" + text.replace("__global__", "GPU", 1))
+    mul, flat_source = (read_source(Path("k.cu"), name) for name in ("mul", "flat"))
+    assert (mul.is_flat, mul.has_layers) == (False, True)
+    assert (flat_source.is_flat, flat_source.has_layers) == (True, False)
+    assert "blockDim" in mul.words
+    assert "blockDim" not in flat_source.words
 
 
 def test_what_cannot_be_compiled_is_said_with_its_line(
@@ -413,7 +483,7 @@ def test_a_kernel_that_computes_something_else_is_refused_with_its_nearest_readi
     path = write(tmp_path / "mul.cu", GUARDED.replace("k = 0", "k = 1"))
     code, said = adopted(Path("mul.cu"), capsys, "--write")
     assert code == 1
-    assert "no reading of mul passes; the nearest one is" in said
+    assert "no reading of mul as a product or a sum passes; the nearest one is" in said
     assert '// grid  = ["cdiv(N, 16)", "cdiv(M, 16)"]' in said
     assert "term k = 0 of " in said
     assert path.read_text(encoding="utf-8") == GUARDED.replace("k = 0", "k = 1")
@@ -713,6 +783,27 @@ def test_the_likeliest_arguments_come_first(
     assert len(found) == len({*found}) == 4 * 6 * 27
     assert [v.entry for v in variants(source)] == [""]
     assert blocks(source, next(iter(variants(source))))
+
+
+def test_integers_that_are_no_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    parameters = "bool ta, const float *A, const float *B, float *C, int M, int N, int K, int ldb"
+    launch = "void f() { k<<<1, 1>>>(true, a, b, c, m, n, k, l, t, 4); }\n"
+    write(tmp_path / "k.cu", f"__global__ void k({parameters}, int TILE, int q) {{}}\n{launch}")
+    source = read_source(Path("k.cu"))
+    found = arguments(source.signature, "gemm", source.launches[0], {})
+    assert {given.args[0] for given in found} == {"0", "1"}
+    assert {given.args[8] for given in found} == {"16", "32", "8"}
+    assert {given.args[9] for given in found} >= {"4", "M", "N", "K"}
+    assert found[0].args[:9] == ("0", "A", "B", "C", "M", "N", "K", "N", "16")
+
+
+def test_defaults_of_a_template_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    template = "template <bool check = true, int SIDE = 8, bool more = false>\n"
+    write(tmp_path / "mul.cu", template + GUARDED)
+    first, *_ = variants(read_source(Path("mul.cu")))
+    assert first.params == (("SIDE", 8), ("check", 1), ("more", 0))
 
 
 def test_a_constant_pointer_is_never_the_result(

@@ -102,7 +102,8 @@ def _nearest(search: Search, prober: Prober) -> Adoption:
     """What came closest, and its first fault."""
     found = search.nearest
     if found is None:
-        return Adoption(None, (), "nothing that was tried could be launched")
+        why = search.impossible
+        return Adoption(None, (), "nothing that was tried could be launched" + (why and f": {why}"))
     source, problem = search.source, found.problem
     reading = found.reading
     if reading.grid == ("1",):

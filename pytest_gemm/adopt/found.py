@@ -27,8 +27,12 @@ class Found:
     @property
     def is_at_fault(self) -> bool:
         """Whether the kernel itself is wrong, whatever it is given: threads race, or it adds to C
-        although it takes alpha or beta."""
-        return self.attempt.races or (self.attempt.adds and self.attempt.is_right)
+        although it takes alpha or beta.
+
+        A race may be that of a block with the side of a tile of another."""
+        takes_tile = any(arg.isdecimal() and int(arg) > 1 for arg in self.reading.args)
+        races = self.attempt.races and not takes_tile
+        return races or (self.attempt.adds and self.attempt.is_right)
 
     @property
     def closeness(self) -> tuple[float, ...]:

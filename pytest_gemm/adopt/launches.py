@@ -32,6 +32,17 @@ class LaunchCode:
         """What each argument is called, or an empty text where it is more than a name."""
         return [self._name(tokens) for tokens in self.arguments]
 
+    def number(self, position: int) -> int | None:
+        """The value of an argument, where the file says it as a number."""
+        tokens = self.arguments[position : position + 1]
+        text = self.host.text(tokens[0], lambda name: None) if tokens else None
+        return int(text) if text and text.isdecimal() else None
+
+    def is_literal(self, position: int) -> bool:
+        """Whether an argument is written as a number."""
+        tokens = self.arguments[position : position + 1]
+        return bool(tokens) and [self.host.code.texts[at].isdecimal() for at in tokens[0]] == [True]
+
     @property
     def has_equal_sizes(self) -> bool:
         """Whether one name is passed several times: then its meaning in the grid is open."""

@@ -26,6 +26,8 @@ _SIDES = {
 _INNER = {"inner", "common", "depth", "shared", "contract", "reduction", "k", "mid", "middle"}
 _WHOLE = {"n", "size", "dim", "len", "length", "order", "width", "sz", "num", "side", "count"}
 _STRIDES = {"ld", "lead", "leading", "stride", "pitch", "step"}
+_TILES = {"tile", "block", "blk", "ts"}
+_COUNTS = {"per", "num", "count", "n", "id", "idx"}
 
 
 def parts(name: str) -> list[str]:
@@ -44,6 +46,17 @@ def matrix_scores(name: str) -> Scores:
         elif any(word in known for word in telling):
             found[role] = 2
     return found
+
+
+def is_part(name: str) -> bool:
+    """Whether an integer's name speaks for the side of a tile, as ``tile_width`` does."""
+    words = {word.lower() for word in parts(name)}
+    return bool(words & _TILES) and not words & _COUNTS
+
+
+def is_pitch(name: str) -> bool:
+    """Whether an integer's name speaks for the bytes from row to row."""
+    return any(word.lower() == "pitch" for word in parts(name))
 
 
 def scalar_scores(name: str) -> Scores:

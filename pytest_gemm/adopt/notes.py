@@ -64,9 +64,11 @@ def on_launch(source: Source, prober: Prober, found: Found, reading: Reading) ->
 
 
 def on_ambiguity(source: Source, found: Found) -> Iterator[str]:
-    if not found.others or found.reading.args == tuple(source.signature.names):
+    own, flags = found.reading.args, source.signature.flags
+    others = [args for args in found.others if all(args[i] == own[i] for i in flags)]
+    if not others or own == tuple(source.signature.names):
         return
-    texts = [f"[{', '.join(args)}]" for args in found.others]
+    texts = [f"[{', '.join(args)}]" for args in others]
     yield (
         f"other arguments are exact as well, and names decided: {' or '.join(texts)}; "
         "choose by what the author meant"

@@ -84,13 +84,15 @@ class Search:
     prober: Prober
     progress: Callable[[str], None]
     nearest: Found | None = None
+    impossible: str = ""
     _rank: tuple[float, ...] = ()
     _known: dict[object, list[Arguments]] = field(default_factory=dict)
 
     def run(self) -> Found | None:
         """The first reading that is exact, on sizes that differ if there is one.
 
-        Otherwise None, and ``nearest`` is what came closest. Raises Uncompilable.
+        Otherwise None, and ``nearest`` is what came closest, or ``impossible`` why nothing could be
+        launched. Raises Uncompilable.
         """
         own = list(compiling(self.source, self.prober, self.progress))
         if not any(self._every(variant, op) for variant in own for op in DIMENSIONS):
@@ -286,6 +288,7 @@ class Search:
     def _note(self, found: Found) -> None:
         """Keep what comes closest; of equals the first, as the likeliest comes first."""
         if found.attempt.impossible:
+            self.impossible = self.impossible or found.attempt.impossible
             return
         primary = self._operations()[0]
         rank = (found.problem.op == primary, *found.closeness)

@@ -14,6 +14,8 @@ from pytest_gemm.errors import SpecError
 
 MATRICES = 3
 MOST_INTEGERS = 9
+_COMPLEX = re.compile(r"\bcu(?:Float|Double)?Complex\b|\bcomplex\b")
+_OTHERS = "other kernels cannot be checked"
 _WAY_OUT = (
     "write a __global__ function beside it that takes float pointers and integers, builds what "
     "this one expects, and does its work (see 'What cannot be adopted' in docs/adopt.md)"
@@ -42,6 +44,11 @@ class Signature:
         return found
 
     @property
+    def flags(self) -> tuple[int, ...]:
+        """The integers that are truth values."""
+        return tuple(i for i in self.integers if "bool" in self.types[i].split())
+
+    @property
     def names(self) -> list[str]:
         return [parameter.name for parameter in self.function.parameters]
 
@@ -60,8 +67,9 @@ def read_signature(function: Function, code: Code, path: str) -> Signature:
         kind = kind_of(type_)
         if kind == "other" and type_.split()[-1] in ELEMENTS:
             kind = "float"  # alpha, as half
-        if kind == "other" and "<" not in type_:
+        if kind == "other" and "<" not in type_ and "&" not in type_:
             _refuse(parameter, type_, structs, path)
+        _check_type(function, parameter, types[-1], code, structs, path)
         if kind == "other" or re.search(r"\*\s*(?:const\s*)?\*", type_):
             what = f"{parameter.type} {parameter.name}".strip()
             raise SpecError(
@@ -83,6 +91,32 @@ def read_signature(function: Function, code: Code, path: str) -> Signature:
     )
 
 
+def _check_type(
+    function: Function,
+    parameter: Parameter,
+    type_: str,
+    code: Code,
+    structs: frozenset[str],
+    path: str,
+) -> None:
+    """Raise SpecError for what is neither an element nor a pointer to elements of CUDA's."""
+    what = f"'{parameter.type} {parameter.name}'"
+    why = ""
+    if "&" in type_:
+        why = f"{what} is a reference, which CUDA does not let a kernel take: pass it by value"
+    elif _COMPLEX.search(type_):
+        why = f"{what} holds complex numbers, which are not among the types that there are"
+    elif structs.intersection(re.findall(r"\w+", type_)) and kind_of(type_) == "pointer":
+        why = f"{what} points to a struct, which is no element: {_WAY_OUT}"
+    elif kind_of(type_) == "other" and "<" not in type_ and code.uses_object(parameter.name):
+        why = (
+            f"{what} is an object that {function.name} calls: write a __global__ function beside "
+            "it that makes the object and takes the rest"
+        )
+    if why:
+        raise SpecError(why, path=parameter.file or path, line=parameter.line)
+
+
 def _check_counts(function: Function, kinds: Mapping[str, list[int]], path: str) -> None:
     def fail(text: str) -> None:
         place = function.file or path
@@ -91,7 +125,8 @@ def _check_counts(function: Function, kinds: Mapping[str, list[int]], path: str)
     count = len(kinds["pointer"])
     if count != MATRICES:
         pointers = f"{count} pointer{'s' * (count != 1)}"
-        fail(f"takes {pointers}, and a product or a sum has three matrices: {_WAY_OUT}")
+        way = _WAY_OUT if count > MATRICES else _OTHERS
+        fail(f"takes {pointers}, and a product or a sum has three matrices: {way}")
     if len(kinds["integer"]) > MOST_INTEGERS:
         fail(f"takes {len(kinds['integer'])} integers, more than can be tried: declare it by hand")
     if len(kinds["float"]) > 2:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from pytest_gemm.adopt.launches import LaunchCode, find_launches, launches_of
 from pytest_gemm.adopt.signature import Signature, read_signature, type_parameters
-from pytest_gemm.cuda_items import Code, Unbalanced
+from pytest_gemm.cuda_items import ATTRIBUTES, Code, Unbalanced
 from pytest_gemm.cuda_source import (
     Function,
     find_kernels,
@@ -22,9 +23,10 @@ from pytest_gemm.cuda_source import (
 from pytest_gemm.errors import ConfigError, SpecError
 from pytest_gemm.expressions import compile_expression
 from pytest_gemm.includes import expand, read_text
-from pytest_gemm.slicing import device_part
+from pytest_gemm.slicing import device_part, slice_source
 
 _TOGETHER = re.compile(r"__shared__|__sync|__shfl|__ballot|__all|__any|__reduce|atomic|cooperative")
+TRUTH = {"true": "1", "false": "0"}
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Source:
     """``text`` has its includes expanded; ``code`` is the whole of it, host code included.
 
     ``launches`` are those of the kernel, in the order of the file; ``is_only`` says whether it is
-    the file's only kernel.
+    the file's only kernel, declarations included.
     """
 
     path: Path
@@ -51,8 +53,20 @@ class Source:
 
     @cached_property
     def words(self) -> frozenset[str]:
-        """Every word of the device part."""
-        return identifiers(self.device)
+        """Every word of the device part, less the other kernels."""
+        return identifiers(self._own)
+
+    @cached_property
+    def _own(self) -> str:
+        """The device part without the other kernels, which tell nothing of this one."""
+        code = Code(self.device)
+        name = self.function.name.rpartition("::")[2]
+        text = self.device
+        for first, last, own in _kernels(code):
+            if own != name:
+                start, end = code.tokens[first].start, code.tokens[last].end
+                text = text[:start] + re.sub(r"[^\n]", " ", text[start:end]) + text[end:]
+        return text
 
     @cached_property
     def used(self) -> frozenset[str]:
@@ -118,13 +132,13 @@ class Source:
 
     @cached_property
     def defaults(self) -> dict[str, int]:
-        """The numbers that the kernel's template parameters are by default."""
+        """The numbers and truth values that the kernel's template parameters are by default."""
         names = [parameter.name for parameter in self.function.template or ()]
         texts = self.code.texts
         return {
-            name: int(value)
+            name: int(TRUTH.get(value, value))
             for name, equals, value in zip(texts, texts[1:], texts[2:], strict=False)
-            if name in names and equals == "=" and value.isdecimal()
+            if name in names and equals == "=" and (value.isdecimal() or value in TRUTH)
         }
 
     @cached_property
@@ -145,7 +159,22 @@ class Source:
 
     @cached_property
     def _texts(self) -> list[str]:
-        return Code(self.device).texts
+        return Code(self._own).texts
+
+
+def _kernels(code: Code) -> Iterator[tuple[int, int, str]]:
+    """The tokens, from the mark to the closing brace, and the name of each kernel with a body."""
+    marks = {name for name, body in code.macros.items() if "__global__" in body and "{" not in body}
+    for first, text in enumerate(code.texts):
+        if text not in {"__global__", *marks}:
+            continue
+        at, name = first + 1, ""
+        while code.text(at) not in ("", ";", "{"):
+            if code.texts[at] == "(" and code.texts[at - 1] not in ATTRIBUTES:
+                name = code.texts[at - 1]
+            at = code.closers.get(at, at) + 1
+        if code.text(at) == "{":
+            yield first, code.closers[at], name
 
 
 def read_source(path: Path, entry: str = "") -> Source:
@@ -157,23 +186,37 @@ def read_source(path: Path, entry: str = "") -> Source:
     shown = path.as_posix()
     text = expand(read_text(path, shown), path, shown)
     device = device_part(text, shown)
-    kernels = [kernel for kernel in find_kernels(device) if kernel.is_definition]
+    every = find_kernels(text)
+    kernels = [kernel for kernel in every if kernel.is_definition]
     try:
         code = Code(text)
     except Unbalanced:  # the device part is all that can be read
         code = Code(device)
     launches = tuple(find_launches(code, text))
     function = _chosen(kernels, launches, entry, shown, code)
+    signature = read_signature(function, code, shown)
+    _check_libraries(function, text, shown)
     return Source(
         path,
         shown,
         text,
         code,
         function,
-        read_signature(function, code, shown),
+        signature,
         tuple(launches_of(function.name, launches)),
-        len(kernels) == 1,
+        len(every) == 1,
     )
+
+
+def _check_libraries(function: Function, text: str, shown: str) -> None:
+    own = slice_source(text, shown).host_names.get(function.name.rpartition("::")[2])
+    if own and own.library:
+        raise SpecError(
+            f"{function.name} uses {own.library} of a host library, which is not compiled here: "
+            "give it types of C++ or CUDA",
+            path=function.file or shown,
+            line=function.line,
+        )
 
 
 def _chosen(

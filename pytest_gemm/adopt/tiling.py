@@ -32,8 +32,10 @@ def grids(
     tile, problem = _tile(prober, reading, problem)
     if not tile:  # a block does it all
         if strides:
-            threads = prod(int(size) for size in reading.block if size.isdecimal())
-            yield (_parts("M * N", threads),)
+            threads = [int(size) for size in reading.block if size.isdecimal()]
+            if len(threads) > 1:
+                yield _parts("N", threads[0]), _parts("M", threads[1])
+            yield (_parts("M * N", prod(threads)),)
         yield ("1",)
         return
     first, along_x, along_y = (

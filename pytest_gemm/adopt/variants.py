@@ -12,7 +12,7 @@ from pytest_gemm.adopt.kinds import ELEMENTS
 from pytest_gemm.adopt.launches import LaunchCode
 from pytest_gemm.adopt.prober import Prober
 from pytest_gemm.adopt.reading import Reading
-from pytest_gemm.adopt.source import Source
+from pytest_gemm.adopt.source import TRUTH, Source
 from pytest_gemm.adopt.variant import Variant, launch_texts, number_of
 from pytest_gemm.errors import GemmError
 from pytest_gemm.kernelspec import MAX_THREADS
@@ -27,7 +27,6 @@ BUILD_VALUES = (16, 32, 8)
 TILES = ((64, 8, 8), (128, 8, 8), (64, 16, 4), (32, 8, 4), (128, 16, 8), (32, 32, 2))
 """(side, depth, side per thread) of tiles that published kernels have."""
 
-_TRUTH = {"true": "1", "false": "0"}
 _UNKNOWN = re.compile(
     r"['\u2018](?P<gcc>\w+)['\u2019] was not declared"
     r"|undeclared identifier '(?P<clang>\w+)'|identifier \"(?P<nvrtc>\w+)\" is undefined"
@@ -138,18 +137,20 @@ def _launched_params(
     found: dict[str, int] = {}
     for name, tokens in zip(names, launch.template or (), strict=False):
         if name in integers:
-            value = number_of(launch.host.text(tokens, _TRUTH.get), {})
+            value = number_of(launch.host.text(tokens, TRUTH.get), {})
             if value is not None:
                 found[name] = value
     return found
 
 
 def _usual(source: Source, names: Sequence[str]) -> Iterator[dict[str, int]]:
-    """Values that published kernels have; defaults, and every combination of truth values."""
+    """Values that published kernels have; defaults, and every combination of truth values, defaults
+    first."""
     flags = [name for name in names if name in source.flags]
     sizes = [name for name in names if name not in source.flags]
+    truth = [(1, 0) if source.defaults.get(name) else (0, 1) for name in flags]
     for values in _usual_sizes(sizes):
-        for chosen in product((0, 1), repeat=len(flags)):
+        for chosen in product(*truth):
             yield values | source.defaults | dict(zip(flags, chosen, strict=True))
 
 

@@ -92,7 +92,8 @@ def _told(
         yield f"{source.shown}: {name}: {failure}"
         return
     if failure:
-        yield f"{source.shown}: no reading of {name} passes; the nearest one is"
+        none = f"no reading of {name} as a product or a sum passes"
+        yield f"{source.shown}: {none}; the nearest one is"
         yield ""
     yield from lines(adoption.reading)
     yield ""
