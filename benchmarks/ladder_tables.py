@@ -14,7 +14,7 @@ import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from pytest_gemm.markdown import NOTHING, code, table
@@ -150,9 +150,11 @@ def _duels(duels: Mapping[str, Any]) -> Iterator[str]:
             clocks = {str(after.get("sm_clock", NOTHING)) for after in duel["after"]}
             cells = [str(len(values)), f"{median(values) * 1e6:.1f}", f"{ratio:.4f}"]
             cells += [f"{low:.4f} to {high:.4f}" if name != LIBRARY else NOTHING]
+            spent = duel.get("joules", {}).get(name, [])
+            cells += [f"{fmean(spent):.3g}" if any(spent) else NOTHING]
             rows.append([code(name), size, *cells, " ".join(sorted(clocks))])
     if rows:
-        head = ["duel", "problem", "rounds", "us", "of cuBLAS' rate", "95 %", "clock, MHz"]
+        head = ["duel", "problem", "rounds", "us", "of cuBLAS' rate", "95 %", "J", "clock, MHz"]
         yield from table(head, rows)
 
 

@@ -218,7 +218,7 @@ def test_a_rehearsal_without_a_gpu(
         "ADDED": ("64",),
         "LARGE_CHECKS": ("37x5x1",),
         "ROUNDS": 2,
-        "DUELS": {"48": 2},
+        "DUELS": {"48": (2, 3)},
         "LEAST": 1e-5,
     }.items():
         monkeypatch.setattr(ladder, name, value)

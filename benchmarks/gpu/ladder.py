@@ -75,10 +75,10 @@ LEAST = 5e-3
 ROUNDS, SLOW = 20, 6
 """Samples of a kernel on a problem, and of one that takes five times as long as cuBLAS."""
 
-DUELS = {"4096": 60, "8192": 24}
-DUELLISTS, DUEL_LAUNCHES = 2, 10
+DUELS = {"4096": (20, 100), "8192": (12, 20)}
+DUELLISTS = 4
 """The fastest kernels of each of these problems and cuBLAS again, under a load that lasts: how
-often, how many of a problem, and launches each."""
+often, launches each, and how many of a problem."""
 
 SWEPT: dict[str, tuple[dict[str, int], ...]] = {
     "serpentine": (
@@ -462,22 +462,32 @@ class Bench:
             timed = [launcher for launcher in launchers if launcher.kernel.id in samples]
             timed.sort(key=lambda launcher: median(samples[launcher.kernel.id]))
             fastest |= {launcher.kernel.id: launcher for launcher in timed[:DUELLISTS]}
-        for size, rounds in DUELS.items():
+        for size, (rounds, launches) in DUELS.items():
             if self.left < 0 or not fastest:
                 return
             problem = Problem.parse(size)
             contenders = [self._library("gemm"), *fastest.values()]
             found: dict[str, list[float]] = {x.kernel.id: [] for x in contenders}
+            joules: dict[str, list[float]] = {x.kernel.id: [] for x in contenders}
             after: list[Any] = []
             with loaded(self.backend, problem, operands(problem, 0, TIMED_RECIPE)) as workspace:
                 for turn in range(rounds):
                     if self.left < 0:
                         break
                     for launcher in shuffled(contenders, turn):
-                        taken = launcher.time(workspace, DUEL_LAUNCHES) / DUEL_LAUNCHES
+                        before = self._energy()
+                        taken = launcher.time(workspace, launches) / launches
+                        spent = (self._energy() - before) / launches
                         found[launcher.kernel.id].append(float(f"{taken:.6g}"))
+                        joules[launcher.kernel.id].append(float(f"{spent:.4g}"))
                     after.append(dict(self.backend.conditions()))
-            self.found["duels"][size] = {"samples": found, "after": after}
+            self.found["duels"][size] = {"samples": found, "joules": joules, "after": after}
+
+    def _energy(self) -> float:
+        """Joules that the GPU has spent so far; 0 where they are not counted."""
+        if self.backend.name != "cuda":
+            return 0.0
+        return float(self.backend._nvml._read(_joules) or 0.0)
 
     def once(self, size: str) -> None:
         """Launch cuBLAS and each kernel once, unchecked, for a profiler that looks on."""
@@ -490,6 +500,10 @@ class Bench:
             for launcher in (self._library("gemm"), *launchers):
                 launcher.once(workspace)
                 print(launcher.kernel.id, flush=True)
+
+
+def _joules(nvml: Any, handle: Any) -> float:
+    return float(nvml.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1e3
 
 
 def shuffled(launchers: Sequence[Launcher], turn: int) -> list[Launcher]:
