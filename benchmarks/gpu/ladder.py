@@ -485,9 +485,8 @@ class Bench:
 
     def _energy(self) -> float:
         """Joules that the GPU has spent so far; 0 where they are not counted."""
-        if self.backend.name != "cuda":
-            return 0.0
-        return float(self.backend._nvml._read(_joules) or 0.0)
+        nvml = getattr(self.backend, "_nvml", None)
+        return float(nvml._read(_joules) or 0.0) if nvml else 0.0
 
     def once(self, size: str) -> None:
         """Launch cuBLAS and each kernel once, unchecked, for a profiler that looks on."""
