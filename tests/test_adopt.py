@@ -467,6 +467,15 @@ def test_other_kernels_of_the_file_say_nothing_of_this_one(
     assert "blockDim" not in flat_source.words
 
 
+def test_a_template_s_class_is_no_struct(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    head = "template <class T, class S = T> __global__ void k(const T *A, const S *B, S *C, T alpha)"
+    write(tmp_path / "k.cu", head + " { C[0] = A[0] * B[0]; }\n")
+    signature = read_source(Path("k.cu")).signature
+    assert (signature.pointers, signature.constant) == ((0, 1, 2), frozenset({0, 1}))
+    assert signature.scalars == (3,)
+
+
 def test_what_cannot_be_compiled_is_said_with_its_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

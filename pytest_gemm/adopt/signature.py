@@ -192,7 +192,8 @@ def _structs(code: Code) -> frozenset[str]:
     for at, text in enumerate(texts):
         if text not in ("struct", "class", "union"):
             continue
-        found.add(code.text(at + 1))
+        if code.text(at + 2) not in (",", ">", "=", "..."):  # template <class T>
+            found.add(code.text(at + 1))
         brace = at + 1 + (code.text(at + 1) != "{")
         if code.text(brace) == "{":
             found.add(code.text(code.closers[brace] + 1))
