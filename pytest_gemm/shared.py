@@ -123,7 +123,11 @@ def recorder_of(config: pytest.Config) -> Recorder:
 def session_of(config: pytest.Config) -> GemmSession:
     """The back end and the stored facts of this run; importing it imports NumPy."""
     if SESSION not in config.stash:
-        from pytest_gemm.session import GemmSession
+        try:
+            from pytest_gemm.session import GemmSession
+        except ModuleNotFoundError as error:
+            text = f"pytest-gemm: {error.name} is missing; see: pytest-gemm doctor"
+            raise pytest.UsageError(text) from error
 
         session = GemmSession(
             config.stash[OPTIONS],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,7 @@ from pytest_gemm.cli import main
 from pytest_gemm.correctness import check_exactly
 from pytest_gemm.cuda_items import Code
 from pytest_gemm.device import Workspace
-from pytest_gemm.errors import SpecError
+from pytest_gemm.errors import BackendError, SpecError
 from pytest_gemm.expressions import compile_expression
 from pytest_gemm.kernelspec import Kernel, KernelSpec
 from pytest_gemm.launching import arguments_of
@@ -469,7 +470,9 @@ def test_other_kernels_of_the_file_say_nothing_of_this_one(
 
 def test_a_template_s_class_is_no_struct(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    head = "template <class T, class S = T> __global__ void k(const T *A, const S *B, S *C, T alpha)"
+    head = (
+        "template <class T, class S = T> __global__ void k(const T *A, const S *B, S *C, T alpha)"
+    )
     write(tmp_path / "k.cu", head + " { C[0] = A[0] * B[0]; }\n")
     signature = read_source(Path("k.cu")).signature
     assert (signature.pointers, signature.constant) == ((0, 1, 2), frozenset({0, 1}))
@@ -890,6 +893,13 @@ def test_a_kernel_that_ends_its_process_harms_no_other_attempt() -> None:
     with prober(text) as process:
         assert process.attempt(NATURAL, SMALL).fault
         assert process.attempt(NATURAL, Problem("gemm", 37, 29, 20)).is_exact
+
+
+def test_a_process_that_cannot_start_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    message = "no process to try the kernel in: /bin/false ended; see: pytest-gemm doctor"
+    with prober(GUARDED) as process, pytest.raises(BackendError, match=message):
+        process.attempt(NATURAL, SMALL)
 
 
 def test_what_a_process_wrote_goes_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

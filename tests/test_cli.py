@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_gemm.baselines import BaselineStore
-from pytest_gemm.cli import main
+from pytest_gemm.cli import adopt, main
 from pytest_gemm.cli.project import baselines_folder
 from pytest_gemm.errors import ConfigError, DeviceBusyError
 from tests.test_baselines import BENCHMARK, DEVICE, SOURCE, fact, files, session, stored
@@ -67,6 +67,17 @@ def test_help_imports_nothing_heavy() -> None:
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "prune" in run.stdout
     assert run.stdout.splitlines()[-1] == ""
+
+
+def test_a_missing_package_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(arguments: object) -> int:
+        raise ModuleNotFoundError("No module named 'numpy'", name="numpy")
+
+    monkeypatch.setattr(adopt, "run", run)
+    assert main(["adopt", "mul.cu"]) == 1
+    assert capsys.readouterr().err == "pytest-gemm: numpy is missing; see: pytest-gemm doctor\n"
 
 
 def test_the_entry_point_is_installed() -> None:

@@ -504,6 +504,42 @@ def test_without_a_gpu_a_compiler_is_needed(laptop: Patient) -> None:
     assert tell([found]) == 1
 
 
+def test_a_compiler_that_is_named_is_not_mended_by_another(laptop: Patient) -> None:
+    laptop.machine.environ["PYTEST_GEMM_CXX"] = "/nowhere/c++"
+    laptop.machine.no_compiler = "the C++ compiler '/nowhere/c++' does not exist: run `pip ...`"
+    found = laptop.sick()["compiler"]
+    assert (found.status, found.remedy[:22]) == ("fault", "unset PYTEST_GEMM_CXX,")
+
+
+@pytest.mark.parametrize(
+    ("has_record", "text", "remedy"),
+    [
+        (False, "numpy is missing", "python -m pip install --upgrade 'numpy>=2'"),
+        (True, "numpy is installed and cannot be imported", "--force-reinstall numpy"),
+    ],
+)
+def test_without_numpy_that_is_the_only_finding(
+    laptop: Patient, monkeypatch: pytest.MonkeyPatch, has_record: bool, text: str, remedy: str
+) -> None:
+    laptop.machine.required.append("numpy>=2")
+    if not has_record:
+        del laptop.machine.installed["numpy"]
+    monkeypatch.delitem(sys.modules, "pytest_gemm.doctor.examining", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [WithoutNumPy(), *sys.meta_path])
+    found = laptop.findings()
+    assert {*found} == {"packages"}
+    assert (found["packages"].status, found["packages"].text) == ("fault", text)
+    assert remedy in found["packages"].remedy
+
+
+class WithoutNumPy:
+    """Import hook: what needs NumPy cannot be imported."""
+
+    def find_spec(self, name: str, path: object, target: object = None) -> None:
+        if name == "pytest_gemm.doctor.examining":
+            raise ModuleNotFoundError("No module named 'numpy'", name="numpy")
+
+
 def test_cupy_on_a_laptop_is_left_alone(laptop: Patient) -> None:
     laptop.machine.installed |= GPU_PACKAGES
     assert laptop.sick() == {}
@@ -607,6 +643,18 @@ def test_damage_is_named_with_the_way_out(laptop: Patient) -> None:
     found = laptop.sick()["stored"]
     assert found.status == "fault"
     assert "tiled.json: line" in found.text
+    assert "git checkout" in found.remedy
+
+
+def test_damage_of_what_is_exact_is_named_with_the_way_out(laptop: Patient) -> None:
+    folder = laptop.baselines / "exact"
+    folder.mkdir(exist_ok=True)
+    (folder / "tiled.json").write_bytes(b"\x00\xff")
+    (folder / "other.json").write_text("")
+    found = laptop.sick()["baselines"]
+    assert found.status == "fault"
+    assert found.text.startswith(f"{folder / 'other.json'}: ")
+    assert found.text.endswith(" (and 1 more)")
     assert "git checkout" in found.remedy
 
 

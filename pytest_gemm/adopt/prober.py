@@ -105,10 +105,12 @@ class Prober:
             )
             try:
                 self._send(self._process, self._source)
+                self._line(self._process)
             except OSError as error:
                 self._end()
                 raise BackendError(
-                    f"no process to try the kernel in: {sys.executable} ended"
+                    f"no process to try the kernel in: {sys.executable} ended; see: "
+                    "pytest-gemm doctor"
                 ) from error
         return self._process
 

@@ -1,10 +1,11 @@
 """A process that launches readings of a kernel, so that none of them can harm the one that asks.
 
-Requests and answers are lines of JSON. ``["source", path, text, name]`` says what is read;
-``["try", table, problem, timeout]`` launches once with every access watched, and is answered with
-the fields of an ``Attempt``; ``["check", table, timeout]`` is what pytest would do, and is answered
-with the failure, or an empty text. A reading that the project's own rules forbid, or that does not
-compile, is an answer too; ``{"refused": text}`` says why nothing can be launched here.
+Requests and answers are lines of JSON. ``["source", path, text, name]`` says what is read, and is
+answered with ``"ready"``. ``["try", table, problem, timeout]`` launches once with every access
+watched, and is answered with the fields of an ``Attempt``; ``["check", table, timeout]`` is what
+pytest would do, and is answered with the failure, or an empty text. A reading that the project's
+own rules forbid, or that does not compile, is an answer too; ``{"refused": text}`` says why nothing
+can be launched here.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from pytest_gemm.problem import Problem
 PR_SET_PDEATHSIG = 1
 
 SEED = 0
+READY = "ready"
 
 
 @dataclass
@@ -54,7 +56,7 @@ class Trial:
     def answer(self, what: str, *wanted: Any) -> Any:
         if what == "source":
             self.path, self.text, self.name = wanted
-            return None
+            return READY
         return self.attempt(*wanted) if what == "try" else self.check(*wanted)
 
     def attempt(
@@ -175,9 +177,8 @@ def main(requests: TextIO, answers: TextIO) -> None:
             answer = trial.answer(*json.loads(line))
         except BackendError as error:
             answer = {"refused": str(error)}
-        if answer is not None:
-            answers.write(json.dumps(answer) + "\n")
-            answers.flush()
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
 
 
 if __name__ == "__main__":

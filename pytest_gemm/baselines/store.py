@@ -147,6 +147,19 @@ class BaselineStore:
                 errors.append(error)
         return tuple(errors)
 
+    def unreadable_facts(self) -> tuple[BaselineError, ...]:
+        """One error for each file of what is exact that cannot be used."""
+        errors = []
+        for path in self.facts_of_others(()):
+            try:
+                with _explained(path):
+                    kernel, _ = schema.read_facts(_text(path) or "")
+                    if self._exact_path(kernel) != path:
+                        raise UnusableError(f"it belongs to the kernel {kernel!a}")
+            except BaselineError as error:
+                errors.append(error)
+        return tuple(errors)
+
     def devices(self, kind: str = "") -> tuple[str, ...]:
         """The stored devices of a kind (``host`` or ``cuda``) or of any, sorted.
 

@@ -55,6 +55,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as error:
         print(f"pytest-gemm: interrupted; {str(error) or UNFINISHED}", file=sys.stderr)
         return 128 + signal.SIGINT
+    except ModuleNotFoundError as error:
+        if str(error.name).startswith("pytest_gemm"):
+            raise
+        print(f"{parser.prog}: {error.name} is missing; see: pytest-gemm doctor", file=sys.stderr)
+        return 1
     except (GemmError, DeviceBusyError) as error:
         print(f"pytest-gemm: {error}", file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else 1

@@ -75,6 +75,8 @@ def compiler(machine: Machine, *, has_gpu: bool) -> Finding:
     except BackendError as error:
         text = str(error).partition(": run `pip")[0]
         remedy = f"{machine.python} -m pip install 'pytest-gemm[host]'"
+        if machine.environ.get("PYTEST_GEMM_CXX"):  # no other one is looked for
+            remedy = "unset PYTEST_GEMM_CXX, or let it name a compiler that works"
         if has_gpu:
             return advice("compiler", f"{text}; kernels are timed, but not watched", remedy)
         return fault("compiler", text, remedy)

@@ -47,6 +47,8 @@ def locks(machine: Machine, *, shared: bool, container: str) -> Finding:
 
 def baselines(machine: Machine, folder: Path) -> Finding:
     if _can_hold(machine, folder):
+        if damage := BaselineStore(folder).unreadable_facts():
+            return _damaged("baselines", list(map(str, damage)))
         return ok("baselines", f"{folder}{'' if folder.exists() else ', which update makes'}")
     why = "cannot be written to" if folder.is_dir() or not folder.exists() else "is no folder"
     owner = f"sudo chown -R $(id -un) {shlex.quote(str(folder))}"
@@ -75,9 +77,7 @@ def read_stored(folder: Path, device: str) -> Stored:
 def stored(facts: Stored, others: Sequence[str]) -> Finding:
     """``others`` are the devices that something is stored for."""
     if facts.damage:
-        more = f" (and {len(facts.damage) - 1} more)" if len(facts.damage) > 1 else ""
-        text, _, remedy = facts.damage[0].partition("; ")
-        return fault("stored", text + more, remedy)
+        return _damaged("stored", facts.damage)
     count = len(facts.sessions)
     if not count:
         elsewhere = f", only for {', '.join(others)}" if others else ""
@@ -87,6 +87,12 @@ def stored(facts: Stored, others: Sequence[str]) -> Finding:
     if least < SURE:
         return advice("stored", f"{text}: provisional below {SURE}", UPDATE)
     return ok("stored", text)
+
+
+def _damaged(name: str, damage: Sequence[str]) -> Finding:
+    more = f" (and {len(damage) - 1} more)" if len(damage) > 1 else ""
+    text, _, remedy = damage[0].partition("; ")
+    return fault(name, text + more, remedy)
 
 
 def all_stored(folder: Path, devices: Sequence[str]) -> Iterator[Finding]:

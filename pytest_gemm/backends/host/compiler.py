@@ -226,7 +226,8 @@ def _probe(command: tuple[str, ...]) -> Compiler:
                 return compiler
             log = done.stdout
     reason = next((line for line in log.splitlines() if "error" in line), log.partition("\n")[0])
-    raise BackendError(f"{shlex.join(command)} cannot build a library: {reason.strip()}")
+    reason = reason.strip() or f"it ends with exit code {done.returncode} and says nothing"
+    raise BackendError(f"{shlex.join(command)} cannot build a library: {reason}")
 
 
 def _flag_sets(family: Family) -> Iterator[tuple[str, ...]]:
