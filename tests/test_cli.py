@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,8 @@ def test_ctrl_c_is_one_line(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
+    for module in ("session", "adopt.search"):  # lest these keep what is patched
+        import_module(f"pytest_gemm.{module}")
     monkeypatch.setattr(f"pytest_gemm.{works}", interrupted)
     monkeypatch.chdir(tmp_path)
     Path("x.cu").touch()
