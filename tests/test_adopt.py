@@ -797,17 +797,63 @@ def test_the_likeliest_arguments_come_first(
     assert blocks(source, next(iter(variants(source))))
 
 
-def test_integers_that_are_no_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("parameter", "passed", "texts"),
+    [
+        ("bool transposed", "true", {"0", "1"}),
+        ("int transB", "0", {"0", "1"}),
+        ("char op", "'T'", {"78", "84"}),
+        ("int TILE", "t", {"16", "32", "8"}),
+        ("int block_size", "side", {"24"}),
+        ("int num_tiles", "t", {"cdiv(K, 16)", "cdiv(K, 32)", "cdiv(K, 8)"}),
+        ("size_t pitchA", "p", {"4 * lda", "4 * ldb", "4 * ldc", "M", "N", "K"}),
+        ("int incRowA", "1", {"lda", "1"}),
+        ("int stride_cn", "1", {"ldc", "1"}),
+        ("int q", "4", {"4", "M", "N", "K"}),
+        ("int kPerBlock", "k", {"M", "N", "K"}),
+    ],
+)
+def test_integers_that_are_no_sizes(
+    parameter: str,
+    passed: str,
+    texts: set[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.chdir(tmp_path)
-    parameters = "bool ta, const float *A, const float *B, float *C, int M, int N, int K, int ldb"
-    launch = "void f() { k<<<1, 1>>>(true, a, b, c, m, n, k, l, t, 4); }\n"
-    write(tmp_path / "k.cu", f"__global__ void k({parameters}, int TILE, int q) {{}}\n{launch}")
+    usual = "const float *A, const float *B, float *C, int M, int N, int K"
+    launch = f"void f() {{ int side = 24; mul<<<1, 1>>>(a, b, c, m, n, k, {passed}); }}\n"
+    write(tmp_path / "k.cu", f"__global__ void mul({usual}, {parameter}) {{}}\n{launch}")
     source = read_source(Path("k.cu"))
     found = arguments(source.signature, "gemm", source.launches[0], {})
-    assert {given.args[0] for given in found} == {"0", "1"}
-    assert {given.args[8] for given in found} == {"16", "32", "8"}
-    assert {given.args[9] for given in found} >= {"4", "M", "N", "K"}
-    assert found[0].args[:9] == ("0", "A", "B", "C", "M", "N", "K", "N", "16")
+    assert {given.args[6] for given in found} == texts
+    assert found[0].args[:6] == ("A", "B", "C", "M", "N", "K")
+
+
+def test_steps_from_row_to_row_and_from_column_to_column(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = ["incRowA", "incColA", "strideRowB", "strideColB", "stride_cm", "stride_cn"]
+    sizes = ", ".join(f"int {name}" for name in ("M", "N", "K", *names))
+    kernel = f"__global__ void mul(const float *A, const float *B, float *C, {sizes}) {{}}\n"
+    source = read_source(Path(write(tmp_path / "k.cu", kernel).name))
+    found = arguments(source.signature, "gemm", None, {})
+    assert found[0].args[3:] == ("M", "N", "K", "lda", "1", "ldb", "1", "ldc", "1")
+
+
+def test_enumerations_of_a_template_are_what_is_launched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    head = "enum class Layout { Row, Col };\ntemplate <Layout L, int SIDE, typename T>\n"
+    kernel = head + GUARDED.replace("float", "T")
+    path = Path(write(tmp_path / "mul.cu", kernel).name)
+    with pytest.raises(SpecError, match=r"^mul.cu:3: mul: the template parameter L is of Layout,"):
+        list(variants(read_source(path)))
+    write(path, kernel + "void f() { mul<Layout::Row, 8, double><<<1, 8>>>(a, b, c, m, n, k); }\n")
+    (variant,) = variants(read_source(path))
+    assert (variant.entry, variant.values) == ("mul<Layout::Row, SIDE, double>", {"SIDE": 8})
 
 
 def test_defaults_of_a_template_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,18 +11,10 @@ from typing import Any, NamedTuple
 
 from pytest_gemm.adopt.kinds import Kind, kinds, type_keys
 from pytest_gemm.adopt.launches import LaunchCode
-from pytest_gemm.adopt.names import (
-    Scores,
-    is_part,
-    is_pitch,
-    matrix_scores,
-    parts,
-    scalar_scores,
-    size_scores,
-)
+from pytest_gemm.adopt.names import Scores, matrix_scores, parts, scalar_scores, size_scores
+from pytest_gemm.adopt.numbers import Numbers, numbers
 from pytest_gemm.adopt.signature import Signature
-from pytest_gemm.dtypes import TYPES
-from pytest_gemm.kernelspec import BUFFERS, LEADING_DIMENSIONS, MAX_THREADS, SCALARS
+from pytest_gemm.kernelspec import BUFFERS, SCALARS
 from pytest_gemm.problem import BATCH, DIMENSIONS
 
 THREE_SIZES = ("MKN", "MNK", "KMN", "NMK", "NKM", "KNM")
@@ -31,8 +23,7 @@ THREE_SIZES = ("MKN", "MNK", "KMN", "NMK", "NKM", "KNM")
 MATRIX_WEIGHT = 2
 """How much more a matrix's name counts than a size's: n x k by k x m is a row-major product too."""
 
-PARTS = ("16", "32", "8")
-"""What an integer is tried with whose name says that it is the side of a tile."""
+NO_NUMBERS = Numbers((), alone=False)
 
 MOST_SIZES = 1000
 """How many readings of the integers are ranked for each layout: more cannot be tried."""
@@ -65,12 +56,11 @@ def arguments(
     matrices = list(_matrix_choices(signature, hints))
     scalars = list(_scalar_choices(signature, op))
     elements = signature.elements(types)
-    others = _no_sizes(signature, launch, elements)
+    others = numbers(signature, launch, elements)
     ranked: list[tuple[float, tuple[str, ...], Kind]] = []
     for order, kind in enumerate(kinds(op)):
         batch = _batch_roles(signature) if batched and op == "gemm" else {}
-        own = {i: texts for i, texts in others.items() if i not in batch}
-        every = _size_choices(signature, hints, kind, batch, own)
+        every = _size_choices(signature, hints, kind, batch, others)
         sizes = nlargest(MOST_SIZES, every, key=itemgetter(0))
         for (a, buffers), (b, integers), (c, floats) in product(matrices, sizes, scalars):
             given = {**buffers, **integers, **floats}
@@ -127,36 +117,12 @@ def _batch_roles(signature: Signature) -> dict[int, str]:
     return found
 
 
-def _no_sizes(
-    signature: Signature, launch: LaunchCode | None, elements: Mapping[int, str]
-) -> dict[int, tuple[str, ...]]:
-    """What integers may be that are no sizes, the likeliest first.
-
-    Truth values, bytes from row to row, the side of a tile, and numbers that the launch passes.
-    """
-    found: dict[int, tuple[str, ...]] = {}
-    for position in signature.integers:
-        name = signature.names[position]
-        number = launch.number(position) if launch else None
-        is_told = number is not None and 0 <= number <= MAX_THREADS
-        if position in signature.flags:
-            found[position] = ("0", "1")
-        elif is_pitch(name):
-            item = max(TYPES[dtype].itemsize for dtype in elements.values())
-            found[position] = tuple(f"{item} * {ld}" for ld in LEADING_DIMENSIONS)
-        elif is_part(name):
-            found[position] = (str(number),) if is_told else PARTS
-        elif is_told and launch and launch.is_literal(position):
-            found[position] = (str(number),)
-    return found
-
-
 def _size_choices(
     signature: Signature,
     hints: Sequence[str],
     kind: Kind,
     batch: Mapping[int, str],
-    others: Mapping[int, tuple[str, ...]],
+    others: Mapping[int, Numbers],
 ) -> Iterator[Choice]:
     positions = [position for position in signature.integers if position not in batch]
     sizes = (*DIMENSIONS[kind.op], *(("M * N",) if kind.op == "add" else ()))
@@ -164,14 +130,15 @@ def _size_choices(
     scores: dict[tuple[int, str], float] = {}
     for i in positions:
         name, hint = size_scores(signature.names[i]), size_scores(hints[i])
-        own = others.get(i, ())
-        is_none = i in signature.flags or is_part(signature.names[i])
-        roles.append((*own, *(() if is_none else sizes)))
+        own = others.get(i, NO_NUMBERS)
+        texts = [text for text in own.texts if kind.op == "gemm" or "K" not in text]
+        roles.append((*texts, *(() if own.alone and texts else sizes)))
         scores |= {(i, role): _role_score(name, hint, role, kind) for role in sizes}
-        scores |= {(i, role): 1 - order / 10 for order, role in enumerate(own)}
-        if is_pitch(signature.names[i]):
-            leading = {f"ld{text[-1]}": text for text in own}
-            scores |= {(i, leading[ld]): 2 + 2 * s for ld, s in name.items() if ld in leading}
+        scores |= {(i, text): 1 - order / 10 for order, text in enumerate(texts)}
+        for text in texts:
+            _, times, ld = text.partition(" * ")
+            if times:  # a pitch
+                scores[i, text] += 2 * name.get(ld, 0)
     for chosen in product(*roles):
         order = "".join(chosen)
         score = -THREE_SIZES.index(order) / 100 if order in THREE_SIZES else -0.1

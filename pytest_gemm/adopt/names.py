@@ -27,6 +27,8 @@ _INNER = {"inner", "common", "depth", "shared", "contract", "reduction", "k", "m
 _WHOLE = {"n", "size", "dim", "len", "length", "order", "width", "sz", "num", "side", "count"}
 _STRIDES = {"ld", "lead", "leading", "stride", "pitch", "step"}
 _TILES = {"tile", "block", "blk", "ts"}
+_TILE_COUNTS = {"tiles", "blocks", "chunks"}
+_STEPS = {"inc", "stride", "step"}
 _COUNTS = {"per", "num", "count", "n", "id", "idx"}
 
 
@@ -52,6 +54,32 @@ def is_part(name: str) -> bool:
     """Whether an integer's name speaks for the side of a tile, as ``tile_width`` does."""
     words = {word.lower() for word in parts(name)}
     return bool(words & _TILES) and not words & _COUNTS
+
+
+def is_count(name: str) -> bool:
+    """Whether an integer's name speaks for the tiles along K, as ``num_tiles`` does."""
+    return any(word.lower() in _TILE_COUNTS for word in parts(name))
+
+
+def is_flag(name: str) -> bool:
+    """Whether an integer's name speaks for a truth value, as ``transA`` does."""
+    return any(word.lower().startswith("trans") for word in parts(name))
+
+
+def step_of(name: str) -> tuple[str, bool] | None:
+    """Of which matrix an integer is the distance from row to row (true), or from column to column.
+
+    ``("a", True)`` for ``incRowA`` and ``stride_am``; None for any other name.
+    """
+    words = [word.lower() for word in parts(name)]
+    if not _STEPS & {*words}:
+        return None
+    for word in words:
+        if re.fullmatch("[abc][mnk]", word):
+            return word[0], word in ("am", "bk", "cm")
+        if word in ("a", "b", "c") and (sides := {"row", "rows", "col", "cols"} & {*words}):
+            return word, "row" in min(sides)
+    return None
 
 
 def is_pitch(name: str) -> bool:

@@ -64,8 +64,9 @@ def on_launch(source: Source, prober: Prober, found: Found, reading: Reading) ->
 
 
 def on_ambiguity(source: Source, found: Found) -> Iterator[str]:
-    own, flags = found.reading.args, source.signature.flags
-    others = [args for args in found.others if all(args[i] == own[i] for i in flags)]
+    own = found.reading.args
+    fixed = [i for i, arg in enumerate(own) if arg.isdecimal()]  # such as whether A is transposed
+    others = [args for args in found.others if all(args[i] == own[i] for i in fixed)]
     if not others or own == tuple(source.signature.names):
         return
     texts = [f"[{', '.join(args)}]" for args in others]

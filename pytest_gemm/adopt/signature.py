@@ -44,11 +44,6 @@ class Signature:
         return found
 
     @property
-    def flags(self) -> tuple[int, ...]:
-        """The integers that are truth values."""
-        return tuple(i for i in self.integers if "bool" in self.types[i].split())
-
-    @property
     def names(self) -> list[str]:
         return [parameter.name for parameter in self.function.parameters]
 

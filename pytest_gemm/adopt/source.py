@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -104,6 +104,23 @@ class Source:
     def types(self) -> frozenset[str]:
         """The kernel's template parameters that are types."""
         return type_parameters(self.function, self.code)
+
+    @cached_property
+    def enumerations(self) -> Mapping[str, str]:
+        """The kernel's template parameters of types that the file declares, with these types."""
+        names = {parameter.name for parameter in self.function.template or ()}
+        pairs = pairwise(self.code.texts)
+        return {name: type_ for type_, name in pairs if name in names and type_ in self._declared}
+
+    @cached_property
+    def _declared(self) -> frozenset[str]:
+        """``enum class X``, ``enum X``."""
+        texts = self.code.texts
+        found = set()
+        for at, text in enumerate(texts):
+            if text == "enum":
+                found.add(texts[at + 1 + (self.code.text(at + 1) in ("class", "struct"))])
+        return frozenset(found)
 
     @cached_property
     def has_dynamic_shared_memory(self) -> bool:

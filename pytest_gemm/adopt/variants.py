@@ -14,7 +14,7 @@ from pytest_gemm.adopt.prober import Prober
 from pytest_gemm.adopt.reading import Reading
 from pytest_gemm.adopt.source import TRUTH, Source
 from pytest_gemm.adopt.variant import Variant, launch_texts, number_of
-from pytest_gemm.errors import GemmError
+from pytest_gemm.errors import GemmError, SpecError
 from pytest_gemm.kernelspec import MAX_THREADS
 from pytest_gemm.problem import DIMENSIONS, Problem
 
@@ -83,16 +83,19 @@ def variants(source: Source) -> Iterator[Variant]:
             yield Variant(plain)
         return
     names = [parameter.name for parameter in template]
-    integers = [name for name in names if name not in source.types]
+    others = {*source.types, *source.enumerations}
+    integers = [name for name in names if name not in others]
     found: dict[object, Variant] = {}
     for launch in source.launches:
-        known, types = _launched_params(launch, names, integers), _launched_types(launch, names)
+        known = _launched_params(launch, names, integers)
+        types = _launched_types(source, launch, names)
         # A launcher may be a template itself: what it leaves open gets usual values.
         complete = len(known) == len(integers)
         for values in [known] if complete else _usual(source, integers):
             variant = _instance(source, names, {**values, **known}, launch, types)
             found.setdefault((variant.entry, variant.params), variant)
     if not found:
+        _check_enumerations(source)
         for values in _usual(source, integers):
             variant = _instance(source, names, values, None, ())
             found[variant.entry, variant.params] = variant
@@ -121,13 +124,27 @@ def _instance(
     return Variant(entry, tuple(sorted(values.items())), launch, tuple(sorted(known.items())))
 
 
-def _launched_types(launch: LaunchCode, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
+def _launched_types(
+    source: Source, launch: LaunchCode, names: Sequence[str]
+) -> tuple[tuple[str, str], ...]:
     found = []
     for name, tokens in zip(names, launch.template or (), strict=False):
-        text = " ".join(launch.host.code.texts[at] for at in tokens)
-        if text in ELEMENTS:
+        texts = [launch.host.code.texts[at] for at in tokens]
+        if name in source.enumerations:
+            found.append((name, "".join(texts)))
+        elif (text := " ".join(texts)) in ELEMENTS:
             found.append((name, text))
     return tuple(found)
+
+
+def _check_enumerations(source: Source) -> None:
+    for name, type_ in source.enumerations.items():
+        raise SpecError(
+            f"{source.function.name}: the template parameter {name} is of {type_}, which is given "
+            "no value here: launch the kernel in this file, or declare it by hand",
+            path=source.function.file or source.shown,
+            line=source.function.line,
+        )
 
 
 def _launched_params(
