@@ -66,7 +66,7 @@ LARGE_CHECKS = ("768x640x544", "513x770x259", "1024x256x1")
 SHARED_CHECK = "2305x2177x321"
 """For kernels that share tiles: more than a round of blocks, residues, parts that end in tiles."""
 
-COUNTED = Problem("gemm", 256, 256, 64)
+COUNTED = Problem("gemm", 768, 256, 32)
 """Where loads are counted: whole blocks of every rung."""
 
 LEAST = 5e-3
@@ -144,19 +144,13 @@ SWEPT: dict[str, tuple[dict[str, int], ...]] = {
         {"INSIDE": 1, "ANY": 0},
         {"INSIDE": 1, "ANY": 0, "SPREAD": 1},
     ),
-    "kept_addresses": (
-        {"ORDER": 0},
+    "turned_rows": ({"TURNED": 0, "KEPT": 0, "STAGES": 2},),
+    "two_stages": (
+        {"GROUP": 4},
         {"GROUP": 32},
-    ),
-    "deep24": (
-        {"GROUP": 16},
-        {"BK": 32, "STAGES": 2},
-        {"BM": 128, "RESIDENT": 2, "SLOTS": 264},
-        {"BM": 128, "RESIDENT": 2, "SLOTS": 264, "BK": 32},
-        {"BM": 128, "RESIDENT": 2, "SLOTS": 264, "BK": 16},
-        {"BM": 128, "RESIDENT": 2, "SLOTS": 1, "BK": 32},
-        {"BM": 128, "RESIDENT": 2, "SLOTS": 264, "TM": 16, "WM": 64},
-        {"BM": 128, "RESIDENT": 2, "SLOTS": 264, "TM": 16, "WM": 64, "BK": 16},
+        {"BK": 24},
+        {"BK": 8, "STAGES": 4},
+        {"BM": 64, "WM": 32, "TM": 8, "RESIDENT": 4, "SLOTS": 528},
     ),
 }
 """Variants: the parameters of a rung that are changed."""

@@ -9,79 +9,79 @@
 
 // /// gemm
 // name         = "jump"
-// entry        = "gemm<BM, BN, BK, WM, WN, TM, TN, STAGES, GROUP, RESIDENT, SLOTS, LANES, MOVED, ORDER, KEPT>"
+// entry        = "gemm<BM, BN, BK, WM, WN, TM, TN, STAGES, GROUP, RESIDENT, SLOTS, LANES, MOVED, TURNED, KEPT>"
 // block        = ["BM // WM * (BN // WN) * 32"]
 // grid         = ["cdiv(N, BN) * cdiv(M, BM) // SLOTS * SLOTS + SLOTS"]
 // shared_mem   = "4 * STAGES * BK * (BM + 4 + BN)"
-// params       = { BM=64, BN=128, BK=16, WM=32, WN=64, TM=8, TN=8, STAGES=3, GROUP=8, RESIDENT=4, SLOTS=528, LANES=0, MOVED=0, ORDER=0, KEPT=0 }
+// params       = { BM=64, BN=128, BK=16, WM=32, WN=64, TM=8, TN=8, STAGES=3, GROUP=8, RESIDENT=4, SLOTS=528, LANES=0, MOVED=0, TURNED=0, KEPT=0 }
 // derived_from = "sectors"
 // change       = "copies of rows that are not aligned are jumped over where all are"
 // ///
 
 // /// gemm
 // name         = "lanes_in_row"
-// entry        = "gemm<BM, BN, BK, WM, WN, TM, TN, STAGES, GROUP, RESIDENT, SLOTS, LANES, MOVED, ORDER, KEPT>"
+// entry        = "gemm<BM, BN, BK, WM, WN, TM, TN, STAGES, GROUP, RESIDENT, SLOTS, LANES, MOVED, TURNED, KEPT>"
 // block        = ["BM // WM * (BN // WN) * 32"]
 // grid         = ["cdiv(N, BN) * cdiv(M, BM) // SLOTS * SLOTS + SLOTS"]
 // shared_mem   = "4 * STAGES * BK * (BM + 4 + BN)"
-// params       = { BM=64, BN=128, BK=16, WM=32, WN=64, TM=8, TN=8, STAGES=3, GROUP=8, RESIDENT=4, SLOTS=528, LANES=1, MOVED=0, ORDER=0, KEPT=0 }
+// params       = { BM=64, BN=128, BK=16, WM=32, WN=64, TM=8, TN=8, STAGES=3, GROUP=8, RESIDENT=4, SLOTS=528, LANES=1, MOVED=0, TURNED=0, KEPT=0 }
 // derived_from = "jump"
 // change       = "rows that are not aligned are copied by neighbouring lanes"
 // ///
 
 // /// gemm
 // name         = "moved_edges"
-// entry        = "gemm<BM, BN, BK, WM, WN, TM, TN, STAGES, GROUP, RESIDENT, SLOTS, LANES, MOVED, ORDER, KEPT>"
+// entry        = "gemm<BM, BN, BK, WM, WN, TM, TN, STAGES, GROUP, RESIDENT, SLOTS, LANES, MOVED, TURNED, KEPT>"
 // block        = ["BM // WM * (BN // WN) * 32"]
 // grid         = ["cdiv(N, BN) * cdiv(M, BM) // SLOTS * SLOTS + SLOTS"]
 // shared_mem   = "4 * STAGES * BK * (BM + 4 + BN)"
-// params       = { BM=64, BN=128, BK=16, WM=32, WN=64, TM=8, TN=8, STAGES=3, GROUP=8, RESIDENT=4, SLOTS=528, LANES=1, MOVED=1, ORDER=0, KEPT=0 }
+// params       = { BM=64, BN=128, BK=16, WM=32, WN=64, TM=8, TN=8, STAGES=3, GROUP=8, RESIDENT=4, SLOTS=528, LANES=1, MOVED=1, TURNED=0, KEPT=0 }
 // derived_from = "lanes_in_row"
 // change       = "tiles at an edge move back into the matrix, without guards"
 // ///
 
 // /// gemm
-// name         = "column_order"
-// entry        = "gemm<BM, BN, BK, WM, WN, TM, TN, STAGES, GROUP, RESIDENT, SLOTS, LANES, MOVED, ORDER, KEPT>"
+// name         = "thread_tile_12x8"
+// entry        = "gemm<BM, BN, BK, WM, WN, TM, TN, STAGES, GROUP, RESIDENT, SLOTS, LANES, MOVED, TURNED, KEPT>"
 // block        = ["BM // WM * (BN // WN) * 32"]
 // grid         = ["cdiv(N, BN) * cdiv(M, BM) // SLOTS * SLOTS + SLOTS"]
 // shared_mem   = "4 * STAGES * BK * (BM + 4 + BN)"
-// params       = { BM=64, BN=128, BK=16, WM=32, WN=64, TM=8, TN=8, STAGES=3, GROUP=8, RESIDENT=4, SLOTS=528, LANES=1, MOVED=1, ORDER=1, KEPT=0 }
+// params       = { BM=96, BN=128, BK=16, WM=48, WN=64, TM=12, TN=8, STAGES=3, GROUP=8, RESIDENT=3, SLOTS=396, LANES=1, MOVED=1, TURNED=0, KEPT=0 }
 // derived_from = "moved_edges"
-// change       = "multiply-adds run down columns, in an order that leaves few registers of one bank"
+// change       = "12 x 8 elements of C per thread, so 96 x 128 per block, and 3 blocks of 4 warps"
 // ///
 
 // /// gemm
-// name         = "kept_addresses"
-// entry        = "gemm<BM, BN, BK, WM, WN, TM, TN, STAGES, GROUP, RESIDENT, SLOTS, LANES, MOVED, ORDER, KEPT>"
+// name         = "short_addresses"
+// entry        = "gemm<BM, BN, BK, WM, WN, TM, TN, STAGES, GROUP, RESIDENT, SLOTS, LANES, MOVED, TURNED, KEPT>"
 // block        = ["BM // WM * (BN // WN) * 32"]
 // grid         = ["cdiv(N, BN) * cdiv(M, BM) // SLOTS * SLOTS + SLOTS"]
 // shared_mem   = "4 * STAGES * BK * (BM + 4 + BN)"
-// params       = { BM=64, BN=128, BK=16, WM=32, WN=64, TM=8, TN=8, STAGES=3, GROUP=8, RESIDENT=4, SLOTS=528, LANES=1, MOVED=1, ORDER=1, KEPT=1 }
-// derived_from = "column_order"
+// params       = { BM=96, BN=128, BK=16, WM=48, WN=64, TM=12, TN=8, STAGES=3, GROUP=8, RESIDENT=3, SLOTS=396, LANES=1, MOVED=1, TURNED=0, KEPT=1 }
+// derived_from = "thread_tile_12x8"
 // change       = "addresses of copies are added up in one instruction each"
 // ///
 
 // /// gemm
-// name         = "deep24"
-// entry        = "gemm<BM, BN, BK, WM, WN, TM, TN, STAGES, GROUP, RESIDENT, SLOTS, LANES, MOVED, ORDER, KEPT>"
+// name         = "turned_rows"
+// entry        = "gemm<BM, BN, BK, WM, WN, TM, TN, STAGES, GROUP, RESIDENT, SLOTS, LANES, MOVED, TURNED, KEPT>"
 // block        = ["BM // WM * (BN // WN) * 32"]
 // grid         = ["cdiv(N, BN) * cdiv(M, BM) // SLOTS * SLOTS + SLOTS"]
 // shared_mem   = "4 * STAGES * BK * (BM + 4 + BN)"
-// params       = { BM=64, BN=128, BK=24, WM=32, WN=64, TM=8, TN=8, STAGES=3, GROUP=8, RESIDENT=4, SLOTS=528, LANES=1, MOVED=1, ORDER=1, KEPT=1 }
-// derived_from = "kept_addresses"
-// change       = "tiles 24 deep instead of 16"
+// params       = { BM=96, BN=128, BK=16, WM=48, WN=64, TM=12, TN=8, STAGES=3, GROUP=8, RESIDENT=3, SLOTS=396, LANES=1, MOVED=1, TURNED=1, KEPT=1 }
+// derived_from = "short_addresses"
+// change       = "the first row of multiply-adds runs backwards, not the second"
 // ///
 
 // /// gemm
-// name         = "tall_group"
-// entry        = "gemm<BM, BN, BK, WM, WN, TM, TN, STAGES, GROUP, RESIDENT, SLOTS, LANES, MOVED, ORDER, KEPT>"
+// name         = "two_stages"
+// entry        = "gemm<BM, BN, BK, WM, WN, TM, TN, STAGES, GROUP, RESIDENT, SLOTS, LANES, MOVED, TURNED, KEPT>"
 // block        = ["BM // WM * (BN // WN) * 32"]
 // grid         = ["cdiv(N, BN) * cdiv(M, BM) // SLOTS * SLOTS + SLOTS"]
 // shared_mem   = "4 * STAGES * BK * (BM + 4 + BN)"
-// params       = { BM=64, BN=128, BK=24, WM=32, WN=64, TM=8, TN=8, STAGES=3, GROUP=32, RESIDENT=4, SLOTS=528, LANES=1, MOVED=1, ORDER=1, KEPT=1 }
-// derived_from = "deep24"
-// change       = "tiles are taken 32 rows at a time instead of 8"
+// params       = { BM=96, BN=128, BK=16, WM=48, WN=64, TM=12, TN=8, STAGES=2, GROUP=8, RESIDENT=3, SLOTS=396, LANES=1, MOVED=1, TURNED=1, KEPT=1 }
+// derived_from = "turned_rows"
+// change       = "two tiles in shared memory, not three"
 // ///
 
 #include "edges.cuh"
@@ -105,7 +105,7 @@ __device__ float left_over[2 * MOST];
 template <int SLOTS> __device__ unsigned int arrived[SLOTS];
 
 template <int BM, int BN, int BK, int WM, int WN, int TM, int TN, int STAGES, int GROUP,
-          int RESIDENT, int SLOTS, int LANES, int MOVED, int ORDER, int KEPT>
+          int RESIDENT, int SLOTS, int LANES, int MOVED, int TURNED, int KEPT>
 __global__ void __launch_bounds__(BM / WM * (BN / WN) * 32, RESIDENT)
 gemm(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M, int N,
      int K, float alpha)
@@ -221,13 +221,10 @@ gemm(const float* __restrict__ A, const float* __restrict__ B, float* __restrict
         };
         const auto multiply_add = [&](int k) {
             #pragma unroll
-            for (int j = 0; j < (ORDER ? TN : TM); ++j)
+            for (int m = 0; m < TM; ++m)
                 #pragma unroll
-                for (int i = 0; i < (ORDER ? TM : TN); ++i) {
-                    const int turned = j % 2 ? (ORDER ? TM : TN) - 1 - i : i;
-                    // 0, 2, 1, 3, 4, 6, 5, 7
-                    const int m = ORDER ? turned / 4 * 4 + turned % 2 * 2 + turned % 4 / 2 : j;
-                    const int n = ORDER ? j : turned;
+                for (int i = 0; i < TN; ++i) {
+                    const int n = m % 2 == TURNED ? i : TN - 1 - i;
                     acc[m][n] += a_frag[k % 2][m] * b_frag[k % 2][n];
                 }
         };
