@@ -83,7 +83,7 @@ PYTHON_KEYS: Mapping[str, str] = {
     )
 } | {"backend": "'host', 'cuda' or None"}
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _PROBLEM_NAMES = {*BUFFERS, *SCALARS, *LEADING_DIMENSIONS, *BATCH, STREAM, "M", "N", "K"}
 _CPP_WORD = re.compile(
@@ -165,7 +165,7 @@ class Reader:
 
     def name(self, default: str) -> str:
         name = self.text("name", default)
-        if not _NAME.fullmatch(name):
+        if not NAME.fullmatch(name):
             self.fail(
                 f"{short(name)} cannot name a kernel: use letters, digits, _ . + - "
                 "and give it with name",

@@ -577,6 +577,21 @@ def test_the_block_stands_first_where_the_kernel_is_in_an_included_file(
     assert only_kernel(path).block == ("16", "16")
 
 
+@pytest.mark.parametrize("options", [[], ["--sidecar"]])
+def test_a_file_that_cannot_name_a_kernel_gives_it_that_of_the_function(
+    options: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    layers = GUARDED.replace("int row =", "if (blockIdx.z) return;\n    int row =")
+    path = write(tmp_path / "my kernel (1).cu", layers)
+    code, said = adopted(Path(path.name), capsys, "--write", *options)
+    assert (code, "it reads blockIdx.z, and the grid" in said) == (0, True)
+    assert only_kernel(path).name == "mul"
+
+
 @pytest.mark.parametrize("name", ["mul.cuh", "mul.cu"])
 def test_a_sidecar_takes_what_the_file_cannot(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from pytest_gemm.adopt.found import Found
 from pytest_gemm.adopt.grids import grids
-from pytest_gemm.adopt.notes import on_ambiguity, on_keys, on_launch, why_equal
+from pytest_gemm.adopt.notes import on_ambiguity, on_keys, on_launch, on_layers, why_equal
 from pytest_gemm.adopt.prober import Prober
 from pytest_gemm.adopt.reading import Reading
 from pytest_gemm.adopt.refining import (
@@ -66,7 +66,8 @@ def adopt(source: Source, prober: Prober, progress: Callable[[str], None]) -> Ad
     reading = with_leading_dimensions(source, prober, reading, found.problem)
     reading = with_batch(source, reading)
     reading = with_names(source, reading)
-    notes += [*on_launch(source, prober, found, reading), *on_ambiguity(source, found)]
+    notes += [*on_layers(source, reading), *on_launch(source, prober, found, reading)]
+    notes += on_ambiguity(source, found)
     progress("checking it as pytest does")
     failure = prober.check(reading).partition("\n")[0]
     if ORDER in failure and any(map(ATOMIC, source.words)):

@@ -63,6 +63,15 @@ def on_launch(source: Source, prober: Prober, found: Found, reading: Reading) ->
         )
 
 
+def on_layers(source: Source, reading: Reading) -> Iterator[str]:
+    """Where a kernel tells blocks apart that the declared grid does not have."""
+    if source.has_layers and len(reading.grid) < 3:
+        yield (
+            "it reads blockIdx.z, and the grid that is declared has one layer: if K is split "
+            "between blocks, declare grid and args by hand"
+        )
+
+
 def on_ambiguity(source: Source, found: Found) -> Iterator[str]:
     own = found.reading.args
     fixed = [i for i, arg in enumerate(own) if arg.isdecimal()]  # such as whether A is transposed

@@ -23,6 +23,7 @@ from pytest_gemm.cuda_source import (
 from pytest_gemm.errors import ConfigError, SpecError
 from pytest_gemm.expressions import compile_expression
 from pytest_gemm.includes import expand, read_text
+from pytest_gemm.schema import NAME
 from pytest_gemm.slicing import device_part, slice_source
 
 _TOGETHER = re.compile(r"__shared__|__sync|__shfl|__ballot|__all|__any|__reduce|atomic|cooperative")
@@ -45,6 +46,11 @@ class Source:
     signature: Signature
     launches: tuple[LaunchCode, ...]
     is_only: bool
+
+    @cached_property
+    def name(self) -> str:
+        """What the kernel is to be called: empty for the file's name, unless that can name none."""
+        return "" if NAME.fullmatch(self.path.stem) else self.function.name.rpartition("::")[2]
 
     @cached_property
     def device(self) -> str:

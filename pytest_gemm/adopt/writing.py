@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,13 +18,14 @@ from pytest_gemm.registry import SIDECAR_SUFFIX
 
 @dataclass(frozen=True)
 class InFile:
-    """A block of comments before the kernel."""
+    """A block of comments before the kernel; ``first`` are keys that come before the others."""
 
     path: Path
     line: int
+    first: Mapping[str, str]
 
     def lines(self, reading: Reading) -> list[str]:
-        return [OPEN, *(f"// {line}" for line in reading.toml()), CLOSE]
+        return [OPEN, *(f"// {line}" for line in reading.toml(**self.first)), CLOSE]
 
     def write(self, reading: Reading) -> str:
         """Put the block before the line. Raises ConfigError where the file cannot be written."""
@@ -40,11 +42,11 @@ class InSidecar:
     """A table in ``NAME.gemm.toml`` beside the source."""
 
     path: Path
-    source: str
+    first: Mapping[str, str]
     why: str = ""
 
     def lines(self, reading: Reading) -> list[str]:
-        return ["[[kernel]]", *reading.toml(source=self.source)]
+        return ["[[kernel]]", *reading.toml(**self.first)]
 
     def write(self, reading: Reading) -> str:
         """Add the table to the file. Raises ConfigError where it cannot be written."""
@@ -77,14 +79,16 @@ def place_for(source: Source, *, sidecar: bool) -> Place:
                 f"{source.shown}:{table.line}: {name} is declared here already: remove the block "
                 "to have it found anew"
             )
+    named = {"name": source.name} if source.name else {}
+    first = {"source": path.name, **named}
     own = path.parent / (path.name.partition(".")[0] + SIDECAR_SUFFIX)
     if sidecar:
-        return InSidecar(own, path.name)
+        return InSidecar(own, first)
     if path.suffix != ".cu":
-        return InSidecar(own, path.name, f"only .cu files hold front matter, not {path.name}")
+        return InSidecar(own, first, f"only .cu files hold front matter, not {path.name}")
     if path.exists() and not os.access(path, os.W_OK):
-        return InSidecar(own, path.name, f"{path.name} cannot be written")
-    return InFile(path, _line_before(source, text))
+        return InSidecar(own, first, f"{path.name} cannot be written")
+    return InFile(path, _line_before(source, text), named)
 
 
 def _line_before(source: Source, text: str) -> int:

@@ -64,7 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
     place = place_for(source, sidecar=arguments.sidecar)
     started = time.monotonic()
     progress = _Progress(sys.stderr.isatty())
-    with Prober(source.shown, source.text, path.stem, started + arguments.seconds) as prober:
+    name = source.name or path.stem
+    with Prober(source.shown, source.text, name, started + arguments.seconds) as prober:
         try:
             adoption = adopt(source, prober, progress)
         finally:
