@@ -87,6 +87,11 @@ _MARK = re.compile(
     r"(?:__launch_bounds__[ \t]*\([^()\n]*\)|(?!\\$)[^\n(){};])*)$",
     re.MULTILINE,
 )
+_CONDITION = re.compile(
+    r"^[ \t]*\#[ \t]*"
+    r"(?:(?P<open>if(?:n?def)?\b(?P<zero>[ \t]+0[ \t]*$)?)|(?P<close>endif\b)|el\w+)",
+    re.MULTILINE,
+)
 _LINE = re.compile(
     r'^[ \t]*#[ \t]*line[ \t]+(?P<number>[0-9]{1,10})\b(?:[ \t]*"(?P<file>[^"\n]*)")?', re.MULTILINE
 )
@@ -119,7 +124,7 @@ def _blank_lexeme(match: re.Match[str]) -> str:
     text = match[0]
     if match["keep"] is not None:
         return text
-    blank = re.sub(r"[^\n]", " ", text)
+    blank = _blank(text)
     if match["comment"] is not None or len(text) < 2:
         return blank
     return f'"{blank[1:-1]}"' if text.endswith('"') else blank
@@ -218,10 +223,33 @@ def _located(function: Function, source: str) -> Function:
 
 def _code(source: str) -> str:
     """The source without its directives, with macros that mark kernels replaced."""
-    text = strip(source)
+    text = _without_disabled(strip(source))
     marks = {match[1]: match[2] for match in _MARK.finditer(text)}
-    code = _DIRECTIVE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
+    code = _DIRECTIVE.sub(lambda match: _blank(match[0]), text)
     return re.sub(r"[^\W\d]\w*", lambda word: marks.get(word[0], word[0]), code) if marks else code
+
+
+def _blank(text: str) -> str:
+    return re.sub(r"[^\n]", " ", text)
+
+
+def _without_disabled(text: str) -> str:
+    """The text with what stands under ``#if 0`` blank, up to its ``#else``."""
+    parts: list[str] = []
+    position = start = 0
+    depth = disabled = 0  # conditions that are open; the one that is ``#if 0``
+    for match in _CONDITION.finditer(text):
+        if match["open"]:
+            depth += 1
+            if match["zero"] and not disabled:
+                disabled, start = depth, match.end()
+        elif depth == disabled and disabled:
+            parts += [text[position:start], _blank(text[start : match.start()])]
+            position, disabled = match.start(), 0
+        if match["close"]:
+            depth -= 1
+    rest = text[position:start] + _blank(text[start:]) if disabled else text[position:]
+    return "".join(parts) + rest
 
 
 def _functions(code: str) -> Iterator[Function]:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from textwrap import dedent
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -161,6 +163,36 @@ def test_a_macro_may_mark_a_kernel(marks: str, head: str) -> None:
         True,
     )
     assert [parameter.name for parameter in function.parameters] == ["A", "n"]
+
+
+def test_what_is_disabled_is_no_kernel() -> None:
+    source = dedent("""\
+        #if 0
+        __global__ void a() {}
+        #if 1
+        __global__ void b() {}
+        #else
+        __global__ void c() {}
+        #endif
+        # else
+        __global__ void d() {}
+        #endif
+        #ifdef X
+        __global__ void e() {}
+        #  if 0  // not now
+        __global__ void f() {
+        #  elif Y
+        __global__ void g() {}
+        #endif
+        #endif
+        #if 0x1
+        __global__ void h() {}
+        #endif
+        #if 0
+        __global__ void i() {}
+        """)
+    found = [(function.name, function.line) for function in find_kernels(source)]
+    assert found == [("d", 9), ("e", 12), ("g", 16), ("h", 20)]
 
 
 def test_a_definition_is_preferred_to_its_declaration() -> None:
