@@ -6,7 +6,7 @@ import re
 import shutil
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -135,6 +135,7 @@ WILD = (
     Wild("struct_by_value", says=(r"struct_by_value.cu:10: 'Matrix A' is a struct",)),
     Wild("dynamic_shared", "A B C M N K", shared_mem="2048"),
     Wild("runtime_tile", "A B C M K N 16", shared_mem="2 * 16 * 16 * 4"),
+    Wild("grid_stride", "C A B M K N", ("cdiv(N, 256)", "M"), ("256",)),
     Wild("pitched", "A 4 * lda B 4 * ldb C 4 * ldc M N K"),
     Wild(
         "row_in_shared",
@@ -577,17 +578,13 @@ def test_the_block_stands_first_where_the_kernel_is_in_an_included_file(
     assert only_kernel(path).block == ("16", "16")
 
 
-@pytest.mark.parametrize("options", [[], ["--sidecar"]])
 def test_a_file_that_cannot_name_a_kernel_gives_it_that_of_the_function(
-    options: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     layers = GUARDED.replace("int row =", "if (blockIdx.z) return;\n    int row =")
     path = write(tmp_path / "my kernel (1).cu", layers)
-    code, said = adopted(Path(path.name), capsys, "--write", *options)
+    code, said = adopted(Path(path.name), capsys, "--write")
     assert (code, "it reads blockIdx.z, and the grid" in said) == (0, True)
     assert only_kernel(path).name == "mul"
 
@@ -640,7 +637,17 @@ def test_a_size_s_name_speaks_for_a_role(name: str, role: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "role"),
-    [("d_A", "A"), ("matB", "B"), ("dev_c", "C"), ("lhs", "A"), ("out", "C"), ("rhs", "B")],
+    [
+        ("M", "A"),
+        ("d_N", "B"),
+        ("Pd", "C"),
+        ("d_A", "A"),
+        ("matB", "B"),
+        ("dev_c", "C"),
+        ("lhs", "A"),
+        ("out", "C"),
+        ("rhs", "B"),
+    ],
 )
 def test_a_pointer_s_name_speaks_for_a_matrix(name: str, role: str) -> None:
     assert {*matrix_scores(name)} == {role}
@@ -825,6 +832,7 @@ def test_the_likeliest_arguments_come_first(
         ("int incRowA", "1", {"lda", "1"}),
         ("int stride_cn", "1", {"ldc", "1"}),
         ("int q", "4", {"4", "M", "N", "K"}),
+        ("int alpha", "a", {"M", "N", "K"}),
         ("int kPerBlock", "k", {"M", "N", "K"}),
     ],
 )
@@ -980,6 +988,15 @@ def test_what_a_process_wrote_goes_with_it(tmp_path: Path, monkeypatch: pytest.M
         assert left.is_relative_to(temporary)
         assert left.exists()
     assert list(temporary.iterdir()) == []
+
+
+def test_a_matrix_that_is_overwritten_is_no_fault_of_the_kernel_s_own_arrays() -> None:
+    with prober(GUARDED.replace("const float", "float")) as process:
+        swapped = replace(NATURAL, args=("A", "C", "B", "M", "N", "K"), grid=("1",))
+        attempt = process.attempt(swapped, SMALL)
+    assert [seen.argument for seen in attempt.seen] == [3]
+    assert "elements of B overwritten" in attempt.first_fault
+    assert not attempt.is_misfit
 
 
 def test_an_endless_kernel_is_ended() -> None:

@@ -27,7 +27,7 @@ def grids(source: Source, prober: Prober, found: Found) -> Iterator[tuple[str, .
         yield hint  # what lies along z, such as parts of K, is not to be seen
     if found.attempt.is_right:
         values = {**found.problem.sizes, **found.variant.values}
-        strides = "gridDim" in source.words
+        strides = source.grid_strides
         for grid in tiling.grids(prober, found.reading, found.problem, strides=strides):
             yield _in_words(grid, hint, found.variant, values)
     if hint:

@@ -14,10 +14,11 @@ _NOISE = frozenset(
     | {"mat", "matrix", "ptr", "in", "input", "dim", "size", "arg", "of", "the", "no", "cuda"}
 )
 _MATRICES = {
-    "A": {"a", "lhs", "left", "x", "first", "1", "src", "da", "ha", "ma", "mata"},
-    "B": {"b", "rhs", "right", "w", "weight", "weights", "second", "2", "db", "hb", "mb", "matb"},
+    "A": {"a", "lhs", "left", "x", "first", "1", "src", "da", "ha", "ma", "mata", "m", "md"},
+    "B": {"b", "rhs", "right", "w", "weight", "weights", "second", "2", "db", "hb", "mb", "matb"}
+    | {"n", "nd"},
     "C": {"c", "out", "output", "result", "res", "dst", "y", "prod", "product", "dest", "ans"}
-    | {"answer", "sum", "p", "r", "dc", "hc", "mc", "matc", "o"},
+    | {"answer", "sum", "p", "pd", "r", "dc", "hc", "mc", "matc", "o"},
 }
 _SIDES = {
     "rows": {"row", "rows", "height", "h", "r", "m"},

@@ -9,7 +9,7 @@ from pytest_gemm.adopt.launches import LaunchCode
 from pytest_gemm.adopt.names import is_count, is_flag, is_part, is_pitch, step_of
 from pytest_gemm.adopt.signature import Signature
 from pytest_gemm.dtypes import TYPES
-from pytest_gemm.kernelspec import LEADING_DIMENSIONS, MAX_THREADS
+from pytest_gemm.kernelspec import LEADING_DIMENSIONS, MAX_THREADS, SCALARS
 
 PARTS = ("16", "32", "8")
 """What is tried for the side of a tile that is not told."""
@@ -36,6 +36,8 @@ def numbers(
         told = (str(number),) if number is not None and number <= MAX_THREADS else ()
         if "bool" in words or (is_flag(name) and "char" not in words):
             found[position] = Numbers(("0", "1"))
+        elif name.lower() in SCALARS and "int8" in elements.values():
+            found[position] = Numbers((name.lower(),))
         elif "char" in words:  # as BLAS takes them
             found[position] = Numbers((str(ord("N")), str(ord("T"))))
         elif is_pitch(name):

@@ -165,6 +165,12 @@ class Source:
         }
 
     @cached_property
+    def grid_strides(self) -> int:
+        """Along how many axes blocks go on by the size of the grid; 0 where they do not."""
+        code = " ".join(self._texts)
+        return len({axis for axis in "xyz" if f"gridDim . {axis}" in code})
+
+    @cached_property
     def has_layers(self) -> bool:
         """Whether blocks are told apart by z, as those of a batch are."""
         return "blockIdx . z" in " ".join(self._texts)

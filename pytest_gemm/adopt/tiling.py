@@ -17,25 +17,25 @@ LONG = 1024
 
 
 def grids(
-    prober: Prober, reading: Reading, problem: Problem, *, strides: bool = False
+    prober: Prober, reading: Reading, problem: Problem, *, strides: int = 0
 ) -> Iterator[tuple[str, ...]]:
     """Grids that may cover C, where what one block writes says so; the likeliest first.
 
-    ``strides`` says whether a block goes on by the size of the grid, so that any will do.
+    ``strides`` says along how many axes a block goes on by the grid's size, so that any will do.
     """
     one = prober.attempt(reading.with_grid("1"), problem).extent
     if one.is_empty or one.rows[0] or one.columns[0]:
         return
+    if strides and (one.rows[1], one.columns[1]) == (problem.M, problem.N):
+        threads = [int(size) for size in reading.block if size.isdecimal()]
+        if strides > 1:
+            yield _parts("N", threads[0]), _parts("M", [*threads, 1][1])
+        yield (_parts("M * N", prod(threads)),)
     if elements := _elements(prober, reading, problem):
         yield (_parts("M * N", elements),)
         return
     tile, problem = _tile(prober, reading, problem)
     if not tile:  # a block does it all
-        if strides:
-            threads = [int(size) for size in reading.block if size.isdecimal()]
-            if len(threads) > 1:
-                yield _parts("N", threads[0]), _parts("M", threads[1])
-            yield (_parts("M * N", prod(threads)),)
         yield ("1",)
         return
     first, along_x, along_y = (

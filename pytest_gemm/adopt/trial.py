@@ -109,10 +109,13 @@ class Trial:
                 names=dict(enumerate(kernel.args, start=1)),
             )
             after = workspace.read().astype(np.float64)
-            strays = tuple(str(v) for v in workspace.violations())
+            strays = workspace.violations()
         seen = tuple(map(_seen, report.findings))
         if strays and not seen:
-            seen = tuple(Seen("stray", text, 0) for text in strays)
+            seen = tuple(
+                Seen("stray", str(stray), 0, 1 + kernel.args.index(stray.buffer))
+                for stray in strays
+            )
         changed, wrong = after != before, after != expected
         perhaps = changed | (expected == before)
         adds = False
