@@ -853,6 +853,19 @@ def test_integers_that_are_no_sizes(
     assert found[0].args[:6] == ("A", "B", "C", "M", "N", "K")
 
 
+@pytest.mark.parametrize("type_", ["unsigned char", "uint16_t", "const unsigned short", "int64_t"])
+def test_matrices_of_other_integers_are_refused_as_such(
+    type_: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    kernel = GUARDED.replace("const float *A", f"{type_} *A")
+    source = read_source(Path(write(tmp_path / "mul.cu", kernel).name))
+    named = type_.removeprefix("const ")
+    message = f"mul takes matrices of A: {named}, B: float32, C: float32, and there is neither"
+    with prober(kernel) as process, pytest.raises(SpecError, match=message):
+        adopt(source, process, lambda text: None)
+
+
 def test_steps_from_row_to_row_and_from_column_to_column(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

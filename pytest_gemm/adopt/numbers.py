@@ -41,7 +41,8 @@ def numbers(
         elif "char" in words:  # as BLAS takes them
             found[position] = Numbers((str(ord("N")), str(ord("T"))))
         elif is_pitch(name):
-            item = max(TYPES[dtype].itemsize for dtype in elements.values())
+            sizes = [TYPES[dtype].itemsize for dtype in elements.values() if dtype in TYPES]
+            item = max(sizes, default=4)
             found[position] = Numbers(tuple(f"{item} * {ld}" for ld in LEADING_DIMENSIONS), False)
         elif step := step_of(name):
             matrix, is_row = step

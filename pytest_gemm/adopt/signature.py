@@ -15,6 +15,8 @@ from pytest_gemm.errors import SpecError
 MATRICES = 3
 MOST_INTEGERS = 9
 _COMPLEX = re.compile(r"\bcu(?:Float|Double)?Complex\b|\bcomplex\b")
+_QUALIFIERS = {"const", "volatile", "__restrict__"}
+_OTHER_INTEGERS = {"unsigned char", "unsigned short", "unsigned long", "long int", "short int"}
 _OTHERS = "other kernels cannot be checked"
 _WAY_OUT = (
     "write a __global__ function beside it that takes float pointers and integers, builds what "
@@ -35,12 +37,17 @@ class Signature:
     types: tuple[str, ...] = ()
 
     def elements(self, types: Mapping[str, str]) -> dict[int, str]:
-        """The element type of each pointer, float32 where that is not known."""
+        """The element type of each pointer, float32 where that is not known.
+
+        An integer type of C's that no matrix has stands for itself.
+        """
         found = {}
         for position in self.pointers:
             words = [types.get(w, w) for w in re.findall(r"\w+", self.types[position])]
             known = [ELEMENTS[word] for word in words if word in ELEMENTS]
-            found[position] = known[0] if known else "float32"
+            plain = " ".join(word for word in words if word not in _QUALIFIERS)
+            is_other = plain in _OTHER_INTEGERS or (kind_of(plain) == "integer" and not known)
+            found[position] = plain if is_other else known[0] if known else "float32"
         return found
 
     @property
