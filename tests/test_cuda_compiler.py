@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_gemm.backends.base import CudaProgram
-from pytest_gemm.backends.cuda.compiler import Compiler, first_line
+from pytest_gemm.backends.cuda.compiler import _TYPES, Compiler, first_line
 from pytest_gemm.errors import BackendError, CompileError
 from tests.fake_cupy import FakeCuda
 
@@ -115,7 +115,8 @@ def test_an_entry_where_there_is_no_kernel():
 def test_macros_stand_before_the_users_first_line(fake):
     program = CudaProgram(KERNEL, 'a "b"/x.cu', "k<16>", (("T", 16), ("BM", 8)))
     image = Compiler(fake.api(), 9, 0).compile(program)
-    assert fake.sources == [f'#define T 16\n#define BM 8\n#line 1 "a \\"b\\"/x.cu"\n{KERNEL}\n']
+    (source,) = fake.sources
+    assert source == f'{_TYPES}#define T 16\n#define BM 8\n#line 1 "a \\"b\\"/x.cu"\n{KERNEL}\n'
     assert (image.code, image.entry) == (b"code of k", "k")
     assert image.seconds > 0
 

@@ -23,6 +23,8 @@ _ERROR = re.compile(
     r"^(?P<file>.+?)\((?P<line>\d+)\): (?:catastrophic )?error(?: #[\w-]+)?: (?P<text>.*)"
 )
 _ASSEMBLER = re.compile(r"^ptxas (?:error|fatal)\s*:\s*(?P<text>.*)")
+# With nvcc these come with the C library, and published kernels are full of them.
+_TYPES = "typedef unsigned int uint; typedef unsigned short ushort; typedef unsigned long ulong;\n"
 _NAMES = "__nv_name_map"
 """The file in which NVRTC looks up the entry."""
 
@@ -120,7 +122,7 @@ def _marked(program: CudaProgram, source: str) -> str:
     # break NVRTC's own headers.
     defines = "".join(f"#define {name} {value}\n" for name, value in program.defines)
     shown = program.filename.replace("\\", "\\\\").replace('"', '\\"')
-    return f'{defines}#line 1 "{shown}"\n{source}\n'
+    return f'{_TYPES}{defines}#line 1 "{shown}"\n{source}\n'
 
 
 def first_line(log: str, program: CudaProgram) -> str:

@@ -45,6 +45,7 @@ _TEXTS = {
     "limits": "#include <cuda/std/climits>\n",
     "float": "#include <cuda/std/cfloat>\n",
     "stdint": _INTEGERS,
+    "inttypes": _INTEGERS,
     "stddef": _STANDARD,
     "stdlib": _STANDARD,
 }
