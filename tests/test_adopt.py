@@ -566,6 +566,17 @@ def test_the_block_stands_before_the_kernel_and_keeps_the_file_s_line_ends(
     assert only_kernel(path).args == ("A", "B", "C", "M", "N", "K")
 
 
+def test_a_byte_order_mark_stays_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "mul.cu"
+    path.write_text(GUARDED, encoding="utf-8-sig")
+    place_for(read_source(Path("mul.cu")), sidecar=False).write(NATURAL)
+    text = path.read_text(encoding="utf-8-sig")
+    assert text.startswith("// /// gemm\n")
+    assert text.endswith(GUARDED)
+    assert "\ufeff" not in text
+
+
 def test_the_block_stands_first_where_the_kernel_is_in_an_included_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

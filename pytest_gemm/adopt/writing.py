@@ -30,10 +30,12 @@ class InFile:
     def write(self, reading: Reading) -> str:
         """Put the block before the line. Raises ConfigError where the file cannot be written."""
         data = self.path.read_bytes().decode("utf-8")
+        mark = "\ufeff" * data.startswith("\ufeff")  # which must stay first
+        data = data.removeprefix(mark)
         end = "\r\n" if "\r\n" in data else "\n"
         rows = data.split(end)
         rows[self.line - 1 : self.line - 1] = self.lines(reading)
-        _replace(self.path, end.join(rows))
+        _replace(self.path, mark + end.join(rows))
         return f"written into {self.path}, line {self.line}"
 
 
