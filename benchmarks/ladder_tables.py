@@ -1,4 +1,4 @@
-"""Fill docs/ladder.md with the tables of stored runs of the ladder.
+"""Fill docs/ladder.md and docs/ladder-runs.md with the tables of stored runs of the ladder.
 
     python benchmarks/ladder_tables.py
 
@@ -23,7 +23,8 @@ from pytest_gemm.profile.limiter import limit
 from pytest_gemm.profile.metrics import BY_NCU
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "ladder.md"
+PAGES = (ROOT / "docs" / "ladder.md", ROOT / "docs" / "ladder-runs.md")
+"""The newest run, and the ones before, the newest first."""
 
 PEAK = 132 * 128 * 2 * 1.98e9
 """FLOP/s in float32 of an H200: multiprocessors, lanes, two operations, cycles per second."""
@@ -204,7 +205,8 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in PAGES:
+        page.write_text(filled(page.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":
