@@ -119,6 +119,12 @@ WILD = (
         kind=(("dtype", "float16"),),
     ),
     Wild(
+        "half_products",
+        "A B C M N K",
+        says=("it rounds to float16 before it adds: declared as acc_dtype = float16",),
+        kind=(("dtype", "float16"),),
+    ),
+    Wild(
         "split_k",
         "A B C M N K",
         ("cdiv(N, 16)", "cdiv(M, 16)", "4"),

@@ -78,8 +78,19 @@ def adopt(source: Source, prober: Prober, progress: Callable[[str], None]) -> Ad
         reading = replace(reading, more=(*reading.more, ("finite_c", True)))
         notes.append(f"{_place_of_old_c(source, reading)} {FINITE}")
         failure = prober.check(reading).partition("\n")[0]
+    if failure and (narrower := _narrower(reading)) and not prober.check(narrower):
+        reading, failure = narrower, ""
+        notes.append("it rounds to float16 before it adds: declared as acc_dtype = float16")
     failure = failure or _on_more(prober, reading, found.problem)
     return Adoption(reading, tuple(notes), failure)
+
+
+def _narrower(reading: Reading) -> Reading | None:
+    """The reading with sums of A's and B's type, if that says something else."""
+    keys = dict(reading.more)
+    if keys.get("dtype") != "float16" or "acc_dtype" in keys:
+        return None
+    return replace(reading, more=(*reading.more, ("acc_dtype", "float16")))
 
 
 def _place_of_old_c(source: Source, reading: Reading) -> str:

@@ -29,12 +29,13 @@ from pytest_gemm.backends.host import HostBackend
 from pytest_gemm.backends.host.check import Finding
 from pytest_gemm.bits import rounded
 from pytest_gemm.checking import Checker
+from pytest_gemm.correctness import check_timed, exact_suite
 from pytest_gemm.declaration import read_kernel
 from pytest_gemm.device import poisons
 from pytest_gemm.errors import BackendError, CompileError, GemmError
 from pytest_gemm.frontmatter import Table
 from pytest_gemm.kernelspec import Kernel
-from pytest_gemm.launching import arguments_of, loaded
+from pytest_gemm.launching import Launcher, arguments_of, loaded
 from pytest_gemm.matrices import Operands, operands, reference
 from pytest_gemm.problem import Problem
 
@@ -42,6 +43,8 @@ PR_SET_PDEATHSIG = 1
 
 SEED = 0
 READY = "ready"
+ROUNDED = ("float16", "bfloat16")
+"""Types of which sums may be kept in another one: whole numbers do not tell in which."""
 
 
 @dataclass
@@ -76,12 +79,34 @@ class Trial:
     def check(self, table: Mapping[str, Any], timeout: float) -> str:
         """What the whole check says: nothing, or a text whose first line is complete in itself."""
         try:
-            checked = Checker(self.backend, "full", SEED, timeout).check(self._kernel(table))
+            kernel = self._kernel(table)
+            checked = Checker(self.backend, "full", SEED, timeout).check(kernel)
+            failure = checked.failure or checked.unchecked
+            if not failure and kernel.dtype in ROUNDED:
+                self._check_rounded(kernel, timeout)
         except BackendError:
             raise
         except GemmError as error:
             return str(error)
-        return checked.failure or checked.unchecked
+        return failure
+
+    def _check_rounded(self, kernel: Kernel, timeout: float) -> None:
+        """Raise WrongResultError where sums of numbers that are not whole err by too much."""
+        suite = exact_suite(kernel)
+        if not suite:
+            return
+        problem = max(suite, key=lambda problem: problem.K)
+        executable = self.backend.compile(CudaProgram(*kernel.program_fields))
+        launcher = Launcher(kernel, self.backend, executable, timeout)
+        data = operands(problem, SEED, "uniform")
+        with loaded(self.backend, problem, data) as workspace:
+            check_timed(
+                launcher.once,
+                workspace,
+                data,
+                kernel=kernel.id,
+                deterministic=kernel.deterministic,
+            )
 
     def _kernel(self, table: Mapping[str, Any]) -> Kernel:
         spec = read_kernel(
