@@ -37,7 +37,7 @@ RUNGS = [kernel for kernel in KERNELS if kernel.op == "gemm"]
 # a block and a tile; rows that are none; a K of one.
 SIZES = ["256x128x160", "132x260x68", "129x131x67", "131x133x1", "1x257x36", "257x1x36"]
 CHECKED = ["thread_column", "padded_a", "double_buffer", "row_major_a", "three_stages"]
-CHECKED += ["serpentine", "stream_k"]
+CHECKED += ["serpentine", "stream_k", "two_stages"]
 """One of each kind of copy, so that every access is watched, in several orders of the threads."""
 
 
@@ -91,20 +91,23 @@ def test_a_rung_is_exact_for_any_sizes(backend: HostBackend, kernel: Kernel) -> 
 
 
 @pytest.mark.parametrize(
-    ("slots", "size", "changed"),
+    ("rung", "slots", "size", "changed"),
     [
         # A round of whole tiles; 7 are shared by 5 blocks, in tiles' midst.
-        (5, "300x391x500", {}),
-        (5, "300x391x500", {"INSIDE": 1, "ANY": 0}),
-        (5, "500x280x40", {}),  # parts would be too short
-        (17, "500x511x40", {}),  # a round that is nearly full
-        (5, "256x640x257", {}),  # nothing is left to share
+        ("stream_k", 5, "300x391x500", {}),
+        ("stream_k", 5, "300x391x500", {"INSIDE": 1, "ANY": 0}),
+        ("stream_k", 5, "500x280x40", {}),  # parts would be too short
+        ("stream_k", 17, "500x511x40", {}),  # a round that is nearly full
+        ("stream_k", 5, "256x640x257", {}),  # nothing is left to share
+        # Tiles moved back are shared, in one direction and in both; rows are aligned.
+        ("two_stages", 5, "97x391x500", {}),
+        ("two_stages", 5, "300x400x500", {}),
     ],
 )
 def test_tiles_are_shared_by_any_number_of_blocks(
-    backend: HostBackend, slots: int, size: str, changed: dict[str, int]
+    backend: HostBackend, rung: str, slots: int, size: str, changed: dict[str, int]
 ) -> None:
-    spec = REGISTRY.specs["stream_k"]
+    spec = REGISTRY.specs[rung]
     params = tuple((dict(spec.params) | {"SLOTS": slots} | changed).items())
     (kernel,) = replace(spec, params=params).kernels("host")
     launcher = Launcher(kernel, backend, backend.compile(program_of(kernel, None)), 20.0)
