@@ -274,9 +274,9 @@ def test_a_wrong_rung_is_not_timed(
 
 
 TEXTS = [page.read_text(encoding="utf-8") for page in ladder_tables.PAGES]
-RUNS = [
-    ROOT / folder for text in TEXTS for folder in re.findall("<!-- ladder (.*) -->", text)
-][::-1]
+RUNS = [ROOT / folder for text in TEXTS for folder in re.findall("<!-- ladder (.*) -->", text)][
+    ::-1
+]
 """Folders of the runs that the pages have, the oldest first: there the newest stands first."""
 
 
