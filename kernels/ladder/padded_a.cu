@@ -6,7 +6,7 @@
 // block        = [16, 16]
 // grid         = ["cdiv(N, 128)", "cdiv(M, 128)"]
 // derived_from = "transposed_a"
-// change       = "a pitch of 132 floats, and warps that copy 16 rows of 8: no bank conflicts"
+// change       = "a pitch of 132 floats, and warps that copy 16 rows of 8: A is stored without conflicts"
 // ///
 
 #include "edges.cuh"

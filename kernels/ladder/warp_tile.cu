@@ -1,7 +1,7 @@
 // Every warp computes 32 x 64 elements of C, with its lanes as 4 x 8.
 //
 // Before, a warp's lanes were 2 x 16: 16 and 128 floats of A and B a step, now 32 and 64: a third
-// less is read from shared memory.
+// fewer values are read from shared memory, though not in fewer cycles.
 
 // /// gemm
 // block        = [256]
