@@ -61,6 +61,11 @@ class Function:
     is_definition: bool = True
     file: str = ""
 
+    @property
+    def unqualified(self) -> str:
+        """The name without its namespaces."""
+        return self.name.rpartition("::")[2]
+
 
 _QUALIFIERS = {"const", "volatile", "register", "__restrict__", "__grid_constant__", "std"}
 _INTEGERS = {
@@ -124,10 +129,10 @@ def _blank_lexeme(match: re.Match[str]) -> str:
     text = match[0]
     if match["keep"] is not None:
         return text
-    blank = _blank(text)
+    spaces = blank(text)
     if match["comment"] is not None or len(text) < 2:
-        return blank
-    return f'"{blank[1:-1]}"' if text.endswith('"') else blank
+        return spaces
+    return f'"{spaces[1:-1]}"' if text.endswith('"') else spaces
 
 
 def identifiers(source: str) -> frozenset[str]:
@@ -225,11 +230,12 @@ def _code(source: str) -> str:
     """The source without its directives, with macros that mark kernels replaced."""
     text = _without_disabled(strip(source))
     marks = {match[1]: match[2] for match in _MARK.finditer(text)}
-    code = _DIRECTIVE.sub(lambda match: _blank(match[0]), text)
+    code = _DIRECTIVE.sub(lambda match: blank(match[0]), text)
     return re.sub(r"[^\W\d]\w*", lambda word: marks.get(word[0], word[0]), code) if marks else code
 
 
-def _blank(text: str) -> str:
+def blank(text: str) -> str:
+    """As many spaces; lines stay."""
     return re.sub(r"[^\n]", " ", text)
 
 
@@ -244,11 +250,11 @@ def _without_disabled(text: str) -> str:
             if match["zero"] and not disabled:
                 disabled, start = depth, match.end()
         elif depth == disabled and disabled:
-            parts += [text[position:start], _blank(text[start : match.start()])]
+            parts += [text[position:start], blank(text[start : match.start()])]
             position, disabled = match.start(), 0
         if match["close"]:
             depth -= 1
-    rest = text[position:start] + _blank(text[start:]) if disabled else text[position:]
+    rest = text[position:start] + blank(text[start:]) if disabled else text[position:]
     return "".join(parts) + rest
 
 

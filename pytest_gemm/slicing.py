@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import NoReturn
 
 from pytest_gemm.cuda_items import ATTRIBUTES, WORD, Code, Item, Unbalanced
-from pytest_gemm.cuda_source import locate, strip
+from pytest_gemm.cuda_source import blank, locate, strip
 from pytest_gemm.errors import SpecError
 
 _MARKS = frozenset({"__global__", "__device__", "__constant__", "__shared__", "__managed__"})
@@ -214,11 +214,11 @@ class _Slicer:
             parts.append(self.source[position:start])
             position = start
             for directive in kept[bisect_left(starts, start) : bisect_left(starts, end)]:
-                parts.append(_blank(self.source[position : directive.start()]))
+                parts.append(blank(self.source[position : directive.start()]))
                 parts.append(self.source[directive.start() : directive.end()])
                 position = directive.end()
             parts.append(self._replacements.get((start, end), ""))
-            parts.append(_blank(self.source[position:end]))
+            parts.append(blank(self.source[position:end]))
             position = end
         text = "".join(parts) + self.source[position:]
         lines = zip(self.source.split("\n"), text.split("\n"), strict=True)
@@ -401,13 +401,11 @@ class _Slicer:
 
     def _is_host_word(self, at: int) -> bool:
         word = self.code.texts[at]
-        if _HOST_WORD.fullmatch(word) or word in self._host_types:
+        if _HOST_WORD.fullmatch(word) or word in self._host_types or self._is_of_library(at):
             return True
         if self.code.starts(at - 2, "std", "::"):
             return not _DEVICE_STD.fullmatch(word)
         following = self.code.text(at + 1)
-        if following == "::" and word in self._libraries:
-            return True
         return (
             word in _STD_TYPES
             and self._uses_std
@@ -482,8 +480,3 @@ def _variable_names(item: Item, code: Code) -> list[str]:
 
 def _words(tokens: Iterable[int], code: Code) -> list[str]:
     return [code.texts[at] for at in tokens if WORD.fullmatch(code.texts[at])]
-
-
-def _blank(text: str) -> str:
-    """Spaces, so that columns of what follows stay."""
-    return re.sub(r"[^\n]", " ", text)

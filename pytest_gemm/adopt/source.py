@@ -12,9 +12,10 @@ from pathlib import Path
 
 from pytest_gemm.adopt.launches import LaunchCode, find_launches, launches_of
 from pytest_gemm.adopt.signature import Signature, read_signature, type_parameters
-from pytest_gemm.cuda_items import ATTRIBUTES, Code, Unbalanced
+from pytest_gemm.cuda_items import Code, Item, Unbalanced
 from pytest_gemm.cuda_source import (
     Function,
+    blank,
     find_kernels,
     identifiers,
     integer_constants,
@@ -50,7 +51,7 @@ class Source:
     @cached_property
     def name(self) -> str:
         """What the kernel is to be called: empty for the file's name, unless that can name none."""
-        return "" if NAME.fullmatch(self.path.stem) else self.function.name.rpartition("::")[2]
+        return "" if NAME.fullmatch(self.path.stem) else self.function.unqualified
 
     @cached_property
     def device(self) -> str:
@@ -66,12 +67,11 @@ class Source:
     def _own(self) -> str:
         """The device part without the other kernels, which tell nothing of this one."""
         code = Code(self.device)
-        name = self.function.name.rpartition("::")[2]
         text = self.device
-        for first, last, own in _kernels(code):
-            if own != name:
-                start, end = code.tokens[first].start, code.tokens[last].end
-                text = text[:start] + re.sub(r"[^\n]", " ", text[start:end]) + text[end:]
+        for item in _kernels(code):
+            if code.name(item) != self.function.unqualified:
+                start, end = code.tokens[item.first].start, code.tokens[item.last].end
+                text = text[:start] + blank(text[start:end]) + text[end:]
         return text
 
     @cached_property
@@ -178,12 +178,9 @@ class Source:
     @cached_property
     def _body(self) -> range:
         """The tokens of the kernel's body, from its brace on; none where it is not to be found."""
-        own = self.function.name.rpartition("::")[2]
-        for at, text in enumerate(self.code.texts[:-1]):
-            if text == own and self.code.starts(at + 1, "("):
-                brace = self.code.closers[at + 1] + 1
-                if self.code.text(brace) == "{":
-                    return range(brace, self.code.closers[brace])
+        for item in _kernels(self.code):
+            if self.code.name(item) == self.function.unqualified:
+                return range(item.body, self.code.closers[item.body])
         return range(0)
 
     @cached_property
@@ -191,19 +188,14 @@ class Source:
         return Code(self._own).texts
 
 
-def _kernels(code: Code) -> Iterator[tuple[int, int, str]]:
-    """The tokens, from the mark to the closing brace, and the name of each kernel with a body."""
+def _kernels(code: Code) -> Iterator[Item]:
+    """Each kernel with a body, from its mark on."""
     marks = {name for name, body in code.macros.items() if "__global__" in body and "{" not in body}
     for first, text in enumerate(code.texts):
-        if text not in {"__global__", *marks}:
-            continue
-        at, name = first + 1, ""
-        while code.text(at) not in ("", ";", "{"):
-            if code.texts[at] == "(" and code.texts[at - 1] not in ATTRIBUTES:
-                name = code.texts[at - 1]
-            at = code.closers.get(at, at) + 1
-        if code.text(at) == "{":
-            yield first, code.closers[at], name
+        if text in {"__global__", *marks}:
+            item = code.item(first, len(code.tokens))
+            if item.body >= 0:
+                yield item
 
 
 def read_source(path: Path, entry: str = "") -> Source:
@@ -238,7 +230,7 @@ def read_source(path: Path, entry: str = "") -> Source:
 
 
 def _check_libraries(function: Function, text: str, shown: str) -> None:
-    own = slice_source(text, shown).host_names.get(function.name.rpartition("::")[2])
+    own = slice_source(text, shown).host_names.get(function.unqualified)
     if own and own.library:
         raise SpecError(
             f"{function.name} uses {own.library} of a host library, which is not compiled here: "
@@ -261,7 +253,7 @@ def _chosen(
         why = f"the macro {made[0]} makes some: write one out" if made else "there is no kernel"
         raise ConfigError(f"{shown} has no __global__ function with a body: {why}")
     if entry:
-        own = [k for k in kernels if entry in (k.name, k.name.rpartition("::")[2])]
+        own = [k for k in kernels if entry in (k.name, k.unqualified)]
         if not own:
             raise ConfigError(f"--entry {entry}: {shown} has the kernels {names}")
         return own[0]

@@ -73,7 +73,7 @@ def place_for(source: Source, *, sidecar: bool) -> Place:
         tables = read_front_matter(text, source.shown)
     except SpecError as error:
         raise ConfigError(f"{error}; mend or remove that block first") from None
-    name = source.function.name.rpartition("::")[2]
+    name = source.function.unqualified
     for table in tables:
         entry = str(table.data.get("entry", ""))
         if not entry or entry.partition("<")[0].rpartition("::")[2].strip() == name:

@@ -29,7 +29,7 @@ def declared_parameters(program: CudaProgram) -> tuple[Parameter, ...] | None:
     name = program.entry.partition("<")[0].strip().removeprefix("::")
     functions = find_kernels(program.source)
     found = [f for f in functions if f.name == name]
-    found = found or [f for f in functions if f.name.rpartition("::")[2] == name]
+    found = found or [f for f in functions if f.unqualified == name]
     return found[0].parameters if len(found) == 1 else None
 
 
