@@ -24,6 +24,7 @@ _ITEMS: Mapping[str, Set[str]] = {
 """What a pointer to elements of a type, or to several at once, may be written with."""
 
 _ALL_ITEMS = {"unsigned", "long", "short", "bool", "uint8_t"}.union(*_ITEMS.values())
+REFERENCE = "a reference, which CUDA does not let a kernel take: pass it by value"
 _NEEDS = {"pointer": "a buffer", "integer": "an integer", "float": "alpha or beta"}
 
 
@@ -84,8 +85,7 @@ def check_types(
         what = f"{parameter.type} {parameter.name}".strip()
         if "&" in parameter.type:
             _fail(
-                f"{function.name} declares '{what}', a reference, which CUDA does not let a kernel "
-                "take: pass it by value",
+                f"{function.name} declares '{what}', {REFERENCE}",
                 parameter.file or path,
                 parameter.line,
             )

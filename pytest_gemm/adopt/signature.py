@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from pytest_gemm.adopt.kinds import ELEMENTS
+from pytest_gemm.binding import REFERENCE
 from pytest_gemm.cuda_items import Code
 from pytest_gemm.cuda_source import Function, Parameter, kind_of
 from pytest_gemm.errors import SpecError
@@ -105,7 +106,7 @@ def _check_type(
     what = f"'{parameter.type} {parameter.name}'"
     why = ""
     if "&" in type_:
-        why = f"{what} is a reference, which CUDA does not let a kernel take: pass it by value"
+        why = f"{what} is {REFERENCE}"
     elif _COMPLEX.search(type_):
         why = f"{what} holds complex numbers, which are not among the types that there are"
     elif structs.intersection(re.findall(r"\w+", type_)) and kind_of(type_) == "pointer":
