@@ -137,28 +137,22 @@ class BaselineStore:
 
     def unreadable(self, device: str) -> tuple[BaselineError, ...]:
         """One error for each of the device's files that cannot be used."""
-        errors = []
-        for path in self._device_files(device):
-            try:
-                with _explained(path):
-                    if file := self._file(path, device):
-                        file.check()
-            except BaselineError as error:
-                errors.append(error)
-        return tuple(errors)
+
+        def check(path: Path) -> None:
+            if file := self._file(path, device):
+                file.check()
+
+        return _damage(self._device_files(device), check)
 
     def unreadable_facts(self) -> tuple[BaselineError, ...]:
         """One error for each file of what is exact that cannot be used."""
-        errors = []
-        for path in self.facts_of_others(()):
-            try:
-                with _explained(path):
-                    kernel, _ = schema.read_facts(_text(path) or "")
-                    if self._exact_path(kernel) != path:
-                        raise UnusableError(f"it belongs to the kernel {kernel!a}")
-            except BaselineError as error:
-                errors.append(error)
-        return tuple(errors)
+
+        def check(path: Path) -> None:
+            kernel, _ = schema.read_facts(_text(path) or "")
+            if self._exact_path(kernel) != path:
+                raise UnusableError(f"it belongs to the kernel {kernel!a}")
+
+        return _damage(self.facts_of_others(()), check)
 
     def devices(self, kind: str = "") -> tuple[str, ...]:
         """The stored devices of a kind (``host`` or ``cuda``) or of any, sorted.
@@ -486,6 +480,18 @@ def _delete(path: Path) -> Path:
     except OSError as error:
         raise BaselineError(f"{path}: it cannot be deleted ({error.strerror})") from None
     return path
+
+
+def _damage(paths: Iterable[Path], check: Callable[[Path], None]) -> tuple[BaselineError, ...]:
+    """One error for each file that a check finds unusable."""
+    errors = []
+    for path in paths:
+        try:
+            with _explained(path):
+                check(path)
+        except BaselineError as error:
+            errors.append(error)
+    return tuple(errors)
 
 
 @contextmanager
