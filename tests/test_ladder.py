@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -274,12 +275,12 @@ def test_a_wrong_rung_is_not_timed(
 
 
 TEXTS = [page.read_text(encoding="utf-8") for page in ladder_tables.PAGES]
-RUNS = [ROOT / folder for text in TEXTS for folder in re.findall("<!-- ladder (.*) -->", text)][
-    ::-1
-]
+NEWEST_FIRST = [folder for text in TEXTS for folder in re.findall("<!-- ladder (.*) -->", text)]
+RUNS = [ROOT / folder for folder in reversed(NEWEST_FIRST)]
 """Folders of the runs that the pages have, the oldest first: there the newest stands first."""
 
 
+@cache
 def times_of(run: Path) -> dict[str, float]:
     """Seconds at 4096, of a rung also where a variant of the same code and launch was timed."""
     samples = ladder_tables.read(run / "times.json")["times"]["gemm 4096"]["samples"]

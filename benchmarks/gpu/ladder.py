@@ -76,7 +76,7 @@ ROUNDS, SLOW = 20, 6
 """Samples of a kernel on a problem, and of one that takes five times as long as cuBLAS."""
 
 DUELS = {"4096": (8, 360), "8192": (8, 45)}
-DUELLISTS, SECONDS = 3, ("spread_deep", "moved_edges", "thread_tile_12x8")
+DUELLISTS, COMPARED = 3, ("spread_deep", "moved_edges", "thread_tile_12x8")
 """The fastest kernels of each of these problems, others to compare with, and cuBLAS, under a load
 that lasts: how often, and launches each (a second of them: the energy is counted rarely)."""
 
@@ -455,7 +455,7 @@ class Bench:
             samples = self.found["times"].get(f"gemm {size}", {}).get("samples", {})
             timed = [launcher for launcher in launchers if launcher.kernel.id in samples]
             timed.sort(key=lambda launcher: median(samples[launcher.kernel.id]))
-            own = [*timed[:DUELLISTS], *(x for x in timed if x.kernel.id in SECONDS)]
+            own = [*timed[:DUELLISTS], *(x for x in timed if x.kernel.id in COMPARED)]
             fastest |= {launcher.kernel.id: launcher for launcher in own}
         for size, (rounds, launches) in DUELS.items():
             if self.left < 0 or not fastest:
@@ -481,7 +481,8 @@ class Bench:
     def _energy(self) -> float:
         """Joules that the GPU has spent so far; 0 where they are not counted."""
         nvml = getattr(self.backend, "_nvml", None)
-        return float(nvml._read(_joules) or 0.0) if nvml else 0.0
+        millijoules = nvml and nvml._read(lambda n, h: n.nvmlDeviceGetTotalEnergyConsumption(h))
+        return (millijoules or 0) / 1e3
 
     def once(self, size: str) -> None:
         """Launch cuBLAS and each kernel once, unchecked, for a profiler that looks on."""
@@ -494,10 +495,6 @@ class Bench:
             for launcher in (self._library("gemm"), *launchers):
                 launcher.once(workspace)
                 print(launcher.kernel.id, flush=True)
-
-
-def _joules(nvml: Any, handle: Any) -> float:
-    return float(nvml.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1e3
 
 
 def shuffled(launchers: Sequence[Launcher], turn: int) -> list[Launcher]:
