@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 
 from pytest_gemm.backends.choice import choose_backend
 from pytest_gemm.case import Case, Settings
+from pytest_gemm.errors import SpecError
 from pytest_gemm.kernelspec import Kernel
 from pytest_gemm.options import Options
 from pytest_gemm.registry import Registry, load_registry
@@ -57,9 +58,15 @@ class Collector:
         return self._files[path]
 
     def _collection(self, registry: Registry) -> Collection:
-        kernels = registry.kernels(self.backend)
-        cases = [case for kernel in kernels for case in self._cases(kernel)]
-        cases += [case for kernel in registry.kernels("cuda") for case in self._inspections(kernel)]
+        cases: list[Case] = []
+        errors: list[SpecError] = []
+        for backend, make in ((self.backend, self._cases), ("cuda", self._inspections)):
+            for kernel in registry.kernels(backend):
+                try:
+                    cases += make(kernel)
+                except SpecError as error:  # of a leading dimension, which only a size shows
+                    errors.append(error)
+        registry = replace(registry, errors=(*registry.errors, *errors))
         return Collection(registry, {case.id: case for case in cases})
 
     def _cases(self, kernel: Kernel) -> Iterable[Case]:

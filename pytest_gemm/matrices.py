@@ -67,7 +67,7 @@ def operands(problem: Problem, seed: int = 0, recipe: str = "uniform") -> Operan
             name: _matrix(problem, name, shape, seed, recipe)
             for name, shape in problem.shapes.items()
         }
-    except MemoryError:
+    except (MemoryError, ValueError):  # the second where there is more than NumPy can count
         raise ConfigError(
             f"{problem.id}: no memory for operands of {problem.bytes / 2**30:.3g} GiB: choose a "
             "smaller size"

@@ -157,7 +157,8 @@ class Options:
         self.reports = tuple(_report_path(text, folder) for text in option("gemm_report") or ())
         self.kernels: tuple[Path, ...] = kernels
         self.modules: tuple[str, ...] = tuple(ini("gemm_modules"))
-        self.baselines = _baselines(ini("gemm_baselines"), root, written=self.baseline == "update")
+        stored: str = ini("gemm_baselines") or "baselines"  # also where the key stands there empty
+        self.baselines = _baselines(stored, root, written=self.baseline == "update")
         self.seed = int(_number("gemm_seed", ini("gemm_seed"), 0, whole=True))
         self.time_cap = _number("gemm_time_cap", ini("gemm_time_cap"), 0.001)
         # Fractions, or None.

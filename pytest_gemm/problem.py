@@ -21,7 +21,7 @@ BATCH = ("batch", *STRIDES)
 LAYOUTS = ("row-major", "column-major")
 TRANSPOSITIONS = ("N", "T")
 
-_SIZE = re.compile(r"[1-9][0-9]*(?:x[1-9][0-9]*)*")
+_SIZE = re.compile(r"[1-9][0-9]{0,11}(?:x[1-9][0-9]{0,11})*")
 
 
 @dataclass(frozen=True, order=True)
@@ -84,7 +84,7 @@ class Problem:
             sizes.append(0)
         if len(sizes) != 3:
             form = "M or MxN or MxNxK" if op == "add" else "N or MxNxK"
-            raise ConfigError(f"{text!r} is not a size: write {form}, each at least 1")
+            raise ConfigError(f"{text!r} is not a size: write {form}, each from 1 to 10^12 - 1")
         M, N, K = sizes
         return cls(op, M, N, 0 if op == "add" else K, dtype=dtype)
 

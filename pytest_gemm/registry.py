@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -61,6 +62,17 @@ def load_registry(
     for module in modules:
         loader.load_module(module)
     return loader.finish(whole=bool(folders))
+
+
+def import_module(name: str) -> ModuleType:
+    """A module of the ini key gemm_modules. Raises ConfigError, whatever is wrong with it."""
+    try:
+        return importlib.import_module(name)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # also SystemExit, and what pytest.skip raises
+        what = "" if isinstance(error, ImportError) else f"{type(error).__name__}: "
+        raise ConfigError(f"gemm_modules: {name} cannot be imported: {what}{error}") from error
 
 
 class _Loader:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Generator, Iterable
+import os
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from fnmatch import fnmatch
 from functools import partial
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeGuard
 
@@ -17,6 +19,7 @@ from pytest_gemm.errors import ConfigError, DeviceBusyError
 from pytest_gemm.options import OPTIONS
 from pytest_gemm.python_kernel import declared
 from pytest_gemm.recorder import Project, Recorder
+from pytest_gemm.registry import import_module
 from pytest_gemm.selection import is_case
 
 if TYPE_CHECKING:
@@ -62,18 +65,19 @@ def _project(config: pytest.Config) -> Collection:
     if first:
         for error in project.registry.errors:
             config.hook.pytest_collectreport(report=_collect_error(error.path, str(error)))
-        config.pluginmanager.register(_LateKernels(config, collector))
+        config.pluginmanager.register(_Conftests(config, collector))
         recorder_of(config).project = Project([*project.cases], [*project.registry.specs])
     if not (project.cases or project.registry.errors):
         raise ConfigError(NO_KERNELS)
     return project
 
 
-class _LateKernels:
-    """Reports what a conftest.py declares that pytest loads when the kernels are collected.
+class _Conftests:
+    """Watches which conftest.py files pytest loads: kernels of the others are not known.
 
     pytest loads those of deeper folders when it gets there, and which it knows at the start depends
-    on its arguments: such a kernel would run in some runs, and be missing in others.
+    on its arguments. A kernel of one that is loaded when the kernels are collected would run in
+    some runs, and be missing in others: that is reported.
     """
 
     def __init__(self, config: pytest.Config, collector: Collector) -> None:
@@ -95,6 +99,28 @@ class _LateKernels:
             text = LATE.format(path=path, names=", ".join(late))
             self._config.hook.pytest_collectreport(report=_collect_error(path, text))
 
+    def pytest_sessionfinish(self) -> None:
+        """What a conftest.py declares that this run had no reason to load has not vanished."""
+        if self._collector.options.accountable and any(map(_may_declare, self._unread())):
+            recorder_of(self._config).project = None
+
+    def _unread(self) -> Iterator[Path]:
+        """The files that only a run of the whole project loads."""
+        config, root = self._config, self._config.rootpath
+        plugins = filter(_is_conftest, config.pluginmanager.get_plugins())
+        known = {Path(str(plugin.__file__)).resolve() for plugin in plugins}
+        skipped = config.getini("norecursedirs")
+        for place in config.getini("testpaths") or ["."]:
+            for folder, folders, _ in os.walk(root / place):
+                path = Path(folder, "conftest.py")
+                if path.is_file() and path.resolve() not in known:
+                    yield path
+                folders[:] = [f for f in folders if not any(fnmatch(f, p) for p in skipped)]
+
+
+def _may_declare(conftest: Path) -> bool:
+    return b"pytest_gemm" in conftest.read_bytes()
+
 
 def _file(file: CudaFile) -> Collection:
     recorder_of(file.config)
@@ -107,7 +133,7 @@ def _file(file: CudaFile) -> Collection:
 def _collector_of(config: pytest.Config) -> Collector:
     if COLLECTOR not in config.stash:
         modules = [p for p in config.pluginmanager.get_plugins() if _is_conftest(p)]
-        modules += map(_import, config.stash[OPTIONS].modules)
+        modules += map(import_module, config.stash[OPTIONS].modules)
         config.stash[COLLECTOR] = Collector(config.stash[OPTIONS], modules)
     return config.stash[COLLECTOR]
 
@@ -129,12 +155,13 @@ def session_of(config: pytest.Config) -> GemmSession:
             text = f"pytest-gemm: {error.name} is missing; see: pytest-gemm doctor"
             raise pytest.UsageError(text) from error
 
-        session = GemmSession(
-            config.stash[OPTIONS],
-            partial(_show, config),
-            lambda: _collector_of(config).project,
-            shared=hasattr(config, "workerinput"),
-        )
+        with _config_error_as(pytest.UsageError):
+            session = GemmSession(
+                config.stash[OPTIONS],
+                partial(_show, config),
+                lambda: _collector_of(config).project,
+                shared=hasattr(config, "workerinput"),
+            )
         config.stash[SESSION] = session
         config.pluginmanager.register(_Ending(session))
     return config.stash[SESSION]
@@ -159,8 +186,8 @@ def check_opponent(config: pytest.Config, items: list[pytest.Item]) -> None:
 
     A worker of xdist, which nobody hears when it raises, reports an error of collection.
     """
-    collector = _collector_of(config)
     try:
+        collector = _collector_of(config)
         check_against(collector.options, collector.backend, lambda: collector.project.registry)
     except ConfigError as error:
         items.clear()  # or a device would be opened for them
@@ -203,13 +230,6 @@ def _show(config: pytest.Config, line: str) -> None:
 
 def _is_conftest(plugin: object) -> TypeGuard[ModuleType]:
     return isinstance(plugin, ModuleType) and plugin.__name__.rpartition(".")[2] == "conftest"
-
-
-def _import(name: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise ConfigError(f"gemm_modules: {name} cannot be imported: {error}") from error
 
 
 def _collect_error(path: str, text: str) -> pytest.CollectReport:

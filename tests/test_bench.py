@@ -17,7 +17,7 @@ from pytest_gemm.record import Record
 from pytest_gemm.result import Result
 from pytest_gemm.session import GemmSession
 from pytest_gemm.verdict import Verdict
-from tests.conftest import KERNELS, Project
+from tests.conftest import KERNELS, TEST, Project
 from tests.memory_backend import MemoryBackend
 
 CASES = {
@@ -153,6 +153,30 @@ def test_strict_fails_for_a_vanished_problem(project: Project) -> None:
     # Other sizes are asked for: then only kernels can vanish.
     other = project.bench("--gemm-size=8")
     assert "is no case" not in other.stdout.str()
+
+
+@pytest.mark.parametrize("args", [[], ["-n", "1"]])
+def test_a_kernel_of_a_folder_that_is_not_run_has_not_vanished(
+    project: Project, args: list[str]
+) -> None:
+    """A run of a part loads the conftest.py files of that part alone."""
+    project.pytester.makeini("[pytest]\ntestpaths = a b")
+    part = project.path / "b"
+    for folder in (project.path / "a", part):
+        folder.mkdir()
+        (folder / "__init__.py").touch()
+        (folder / "test_part.py").write_text(dedent(TEST))
+    own = KERNELS.replace("def ", "def own_").replace('from="', 'from="own_')
+    (part / "conftest.py").write_text(dedent(own))
+    assert project.bench("a", "b", "--gemm-baseline=update").parseoutcomes()["passed"] == 20
+    alone = project.bench("a", "--gemm-baseline=strict", *args)
+    assert "vanished:" not in alone.stdout.str()
+    assert alone.ret == 0
+    # In a run of the whole it would be gone.
+    (part / "conftest.py").unlink()
+    whole = project.bench("a", "b", "--gemm-baseline=strict", *args)
+    assert whole.ret == 1
+    assert "vanished: own_plus-16x16-float32 is stored, but is no case" in whole.stdout.str()
 
 
 def test_an_unreadable_digest_hides_no_regression(project: Project) -> None:
@@ -560,6 +584,10 @@ def test_the_header_names_device_compiler_and_baseline(project: Project) -> None
     [
         (["--gemm-size=0x3"], "--gemm-size"),
         (["--gemm-size=12x"], "--gemm-size"),
+        (
+            [f"--gemm-size={'9' * 5000}"],
+            "is not a size: write N or MxNxK, each from 1 to 10^12 - 1",
+        ),
         (["--gemm-report=out.txt"], ".json"),
         (["--gemm-report=nowhere/out.json"], "nowhere"),
         (["-o", "gemm_seed=x"], "gemm_seed"),
@@ -619,6 +647,8 @@ def test_a_folder_of_baselines_that_cannot_be_written_to_is_told_before_anything
         return False
 
     monkeypatch.setattr("os.access", refuse)
+    usual = Options(pytester.parseconfig("-o", "gemm_baselines=")).baselines
+    assert usual == pytester.path / "baselines"
     config = pytester.parseconfig("-o", "gemm_baselines=deep/er")
     assert Options(config).baselines == pytester.path / "deep" / "er"
     assert asked == []

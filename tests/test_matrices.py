@@ -110,6 +110,13 @@ def test_an_unknown_recipe_names_the_known_ones():
         operands(RECTANGLE, 0, "normal")
 
 
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_more_than_can_be_counted_does_not_fit_into_memory(recipe: str) -> None:
+    problem = Problem.parse("999999999999x999999999999x1")
+    with pytest.raises(ConfigError, match=r"no memory for operands of 3.73e.15 GiB"):
+        operands(problem, recipe=recipe)
+
+
 def test_the_reference_is_the_float64_product():
     problem = gemm(2, 2, 2, 2.0, -1.0)
     data = operands(problem, 0, "integers")

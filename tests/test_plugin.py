@@ -134,6 +134,51 @@ def test_kernels_of_a_module_named_in_ini(project: Project) -> None:
     result.stdout.fnmatch_lines(["*gemm_modules: not_there cannot be imported*"])
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def f(:", "SyntaxError: invalid syntax (broken.py, line 1)"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+    ],
+)
+def test_a_module_named_in_ini_that_is_broken_is_one_sentence(
+    project: Project, text: str, said: str
+) -> None:
+    project.pytester.makepyfile(broken=text)
+    project.pytester.makeini("[pytest]\ngemm_modules = broken\npythonpath = .")
+    sentence = f"gemm_modules: broken cannot be imported: {said}"
+    result = project.run()
+    assert result.parseoutcomes() == {"errors": 1}
+    assert sentence in result.outlines
+    bench = ("--gemm-bench", "--gemm-against=kernel:plus")
+    against = project.pytester.runpytest_subprocess(*bench)
+    assert against.ret == pytest.ExitCode.USAGE_ERROR
+    assert f"ERROR: {sentence}" in against.errlines
+
+
+def test_a_leading_dimension_that_a_size_cannot_have_spoils_no_other_kernel(
+    project: Project,
+) -> None:
+    other = """
+    @pytest_gemm.kernel(sizes=["16x16x16"], lda="K // (M - 16)")
+    def odd(A, B, C):
+        C[:] = A @ B
+    """
+    project.script({}, KERNELS + other)
+    result = project.run("--continue-on-collection-errors")
+    assert result.parseoutcomes() == {"passed": 5, "errors": 1}
+    line = (project.path / "conftest.py").read_text().partition("def odd")[0].count("\n")
+    said = f"conftest.py:{line}: odd: lda: 'K // (M - 16)' divides by zero for K = 16, M = 16"
+    assert said in result.outlines
+
+
+def test_a_debugger_and_another_machine_are_one_usage_error(project: Project) -> None:
+    result = project.run("--gemm-device=ssh=nowhere")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --gemm-device=ssh=nowhere: with gemm_in_process, *"])
+
+
 @pytest.mark.parametrize("args", [[], ["-n", "1"]])
 def test_kernels_of_a_conftest_that_is_loaded_too_late_are_no_secret(
     project: Project, args: list[str]
