@@ -168,6 +168,22 @@ def test_a_turn_that_ends_with_an_error_is_over() -> None:
         pass
 
 
+def test_a_folder_that_another_user_just_made_is_taken_as_it_is(
+    locks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(folder: Path, *args: object, exist_ok: bool = False, **kwargs: object) -> None:
+        os.mkdir(folder)  # noqa: PTH102
+        if not exist_ok:
+            raise FileExistsError
+
+    def refused(*args: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "mkdir", late)
+    monkeypatch.setattr(Path, "chmod", refused)
+    assert lock_file(CPU) == locks / "host.lock"
+
+
 def test_the_folder_is_open_to_all_users_and_each_file_too(locks: Path) -> None:
     previous = os.umask(0o077)
     try:

@@ -6,7 +6,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -92,11 +92,11 @@ def lock_file(device: Device) -> Path:
 
 def _folder() -> Path:
     folder = Path(os.environ.get(VARIABLE) or FOLDER)
+    with suppress(OSError):
+        folder.mkdir(parents=True)
+        # Not sticky: a file that one user's killed run left behind is then another's to lock.
+        folder.chmod(0o777)
     try:
-        if not folder.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            # Not sticky: a file that one user's killed run left behind is then another's to lock.
-            folder.chmod(0o777)
         usable = stat.S_ISDIR(folder.lstat().st_mode) and os.access(folder, os.W_OK | os.X_OK)
     except OSError:
         usable = False
