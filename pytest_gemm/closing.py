@@ -136,6 +136,11 @@ def _remarks(timed: Sequence[Record]) -> list[str]:
     if unstored := sum(_is_unstored(record) for record in timed):
         lines.append(f"{unstored} new: store them with: {UPDATE}")
     unchecked = {r.case.kernel.id: r.result.unchecked for r in timed if r.result.unchecked}
+    if slow := sum(bool(r.verdict and r.verdict.slow_baseline) for r in timed):
+        lines.append(
+            f"{slow} faster than stored though the kernel is the same, which would hide a slowdown: "
+            f"store another session with: {UPDATE}"
+        )
     lines += [f"not checked on the CPU: {name}: {why}" for name, why in unchecked.items()]
     lines += unchecked_limits(timed)
     if gates["ungated"]:

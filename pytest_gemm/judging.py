@@ -37,7 +37,7 @@ SURE = frozenset({"duet", "program"})
 """Grounds on which a verdict rests without the stored times."""
 
 Weigh = partial[Verdict]
-"""``verdict.judge`` of one case, without ``duets`` and ``finding``."""
+"""``verdict.judge`` of one case, without what tells of duets."""
 
 
 class Judge:
@@ -98,9 +98,10 @@ class Judge:
             margin=self._tolerance.margin(case.kernel, kind, now.device),
             prior=self._spread(now.device, kind),
         )
-        verdict = weigh(duets=duets)
+        same_program = not case.kernel.is_python and _is_same_binary(now, reference.newest)
+        verdict = weigh(duets=duets, same_program=same_program and not self._forced)
         if (verdict.suspicious or self._forced) and duets:
-            verdict = self._dueled(weigh, verdict, case, function, now, reference)
+            verdict = self._dueled(weigh, case, function, now, reference)
         if verdict.decided_by not in SURE:
             baseline = [session.environment for session in reference.sessions]
             verdict = _withheld(verdict, disturbance(result, baseline))
@@ -128,22 +129,12 @@ class Judge:
     def _dueled(
         self,
         weigh: Weigh,
-        verdict: Verdict,
         case: Case,
         function: Function | None,
         now: Session,
         reference: Series,
     ) -> Verdict:
         """The verdict where the sessions are not sure: what the two kernels do side by side."""
-        same_binary = not case.kernel.is_python and _is_same_binary(now, reference.newest)
-        if same_binary and not self._forced:
-            note = (
-                "source, launch, compiler and driver are those stored: what changed is the "
-                "machine, or disturbed it"
-            )
-            return replace(
-                verdict, outcome="same", decided_by="program", notes=(*verdict.notes, note)
-            )
         try:
             old = Runnable(self._stored(case, reference.newest))
             finding, _ = self._measured(weigh, old, Runnable(case, function), now)

@@ -82,14 +82,14 @@ def screen(
 
     Clearly fine is a change that the margin explains, and a slowdown worth finding does not:
     ``D <= log(1 + margin) + t(CLEAR) e`` and ``D <= log((1 + margin)(1 + gap)) - t(CLEAR) e``.
-    Anything else is suspicious.
+    Anything else is suspicious, and so is a clear gain: where the machine is what became faster,
+    it may hide a slower kernel.
 
     Where no duet can be had, ``slower`` is ``D > log(1 + margin) + t(1 - alpha/benchmarks) e``,
-    and ``faster`` the same downwards, which never is suspicious: to store a gain is right even
-    where it only shows that the stored sessions were slow. Noise never buys a pass: a change that
-    the spread expected of the kind alone would have called slower is ``inconclusive`` where only
-    a larger spread or a larger error excuses it, and so is everything that is neither slower nor
-    faster where the spread is above ``UNRULY`` times the expected one.
+    and ``faster`` the same downwards. Noise never buys a pass: a change that the spread expected of
+    the kind alone would have called slower is ``inconclusive`` where only a larger spread or a
+    larger error excuses it, and so is everything that is neither slower nor faster where the spread
+    is above ``UNRULY`` times the expected one.
 
     ``prior`` is the device's own spread where it is known (``device_spread``). Raises ValueError
     for times that are not finite and above 0, and for a count below 1.
@@ -120,7 +120,7 @@ def screen(
         outcome = "inconclusive"
     return Screen(
         outcome=outcome,
-        suspicious=outcome in ("slower", "inconclusive")
+        suspicious=outcome != "same"
         or not _is_clear(math.log(new), consensus(logs, known), tolerated, expected.gap, excess),
         centre=base.centre,
         change=change,

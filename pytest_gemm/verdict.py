@@ -55,7 +55,8 @@ class Verdict:
     ``drift`` that from the pinned anchor. ``against`` is what a duet was asked for with, in words:
     empty where it was the verdict's own choice; of another kernel than the stored one,
     ``baseline_median`` is what the duet measured. Where ``suspicious``, a duet should decide if
-    one can be had. Numbers are None where nothing was compared.
+    one can be had. ``slow_baseline``: it is the ``same`` kernel, yet clearly faster than the stored
+    sessions. Numbers are None where nothing was compared.
     """
 
     outcome: Outcome
@@ -76,6 +77,7 @@ class Verdict:
     rounds: int = 0
     drift: float | None = None
     against: str = ""
+    slow_baseline: bool = False
 
     def fails(self, strict: bool = False) -> bool:
         """Whether the benchmark's item fails. A gain never does."""
@@ -111,6 +113,7 @@ def judge(
     prior: Spread | None = None,
     alpha: float = ALPHA,
     duets: bool = False,
+    same_program: bool = False,
     finding: Finding | None = None,
     against: str = "",
 ) -> Verdict:
@@ -119,7 +122,8 @@ def judge(
     ``kind`` is the device's (``host`` or ``cuda``), ``benchmarks`` the number that is STORED for
     it, whatever was selected now: alpha is divided by it. ``margin`` (a fraction) and ``prior``
     (``device_spread``) replace those of the kind. ``duets``: one can be had where the verdict
-    turns out ``suspicious``; judge again with its ``finding``, which then decides. Both kernels
+    turns out ``suspicious``; judge again with its ``finding``, which then decides.
+    ``same_program``: it would run the same machine code twice, which decides instead. Both kernels
     of a duet ran on this machine now, so what differs from the stored sessions' conditions, or
     what the machine has become since, plays no part in it. ``against``: the verdict's.
 
@@ -135,11 +139,15 @@ def judge(
         verdict = Verdict("new", notes=("nothing is stored for it on this device",))
     else:
         verdict = _screened(now, reference, usual, margin, benchmarks, prior, alpha)
+    gain = verdict.outcome == "faster"
     if finding is not None:
         verdict = replace(_of_duet(verdict, finding, margin), against=against)
     elif duets and verdict.change is not None:
         # The screen flags whatever is worth finding: noise costs duets, not sight.
         verdict = replace(verdict, smallest_slowdown=(1 + margin) * (1 + usual.gap) - 1)
+        if verdict.suspicious and same_program:
+            verdict = replace(verdict, outcome="same", decided_by="program", suspicious=False)
+    verdict = replace(verdict, slow_baseline=gain and verdict.outcome == "same")
     notes = _outcome_notes(verdict, usual)
     return replace(verdict, notes=(*verdict.notes, *notes)) if notes else verdict
 
@@ -355,6 +363,16 @@ def _outcome_notes(verdict: Verdict, usual: Expected) -> list[str]:
         notes.append(
             f"{verdict.stored_change:+.1%} against the stored sessions, but not side by side with "
             "the stored kernel: the machine changed, or was disturbed"
+        )
+    if verdict.decided_by == "program":
+        notes.append(
+            "source, launch, compiler and driver are those stored last: what changed since is the "
+            "machine, or what disturbed it"
+        )
+    if verdict.slow_baseline:
+        notes.append(
+            "the stored sessions are slower than this one, and would hide a slowdown: store it "
+            "too, with --gemm-baseline update"
         )
     if verdict.outcome == "faster" and not (verdict.against and not verdict.sessions):
         notes.append("store the gain with --gemm-baseline update")

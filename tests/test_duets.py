@@ -15,7 +15,7 @@ SITECUSTOMIZE = """
 import sys
 
 if any("stdin" in word for word in sys.orig_argv):
-    import re
+    import os, re
     import pytest_gemm.backends
     from pytest_gemm.backends.host import HostBackend
 
@@ -28,7 +28,7 @@ if any("stdin" in word for word in sys.orig_argv):
 
         def time(self, executable, config, arguments, *, launches=1, cold=False, timeout=60.0):
             super().time(executable, config, arguments, timeout=timeout)
-            return executable.seconds * launches
+            return executable.seconds * launches / float(os.environ.get("SPEED", "1"))
 
     pytest_gemm.backends.open_backend = lambda kind, progress, gpu=0: Scripted(progress=progress)
 """
@@ -80,11 +80,32 @@ def test_a_slower_kernel_fails_by_a_duet_and_its_neighbour_does_not(scripted: Pr
     assert naive["verdict"]["change"] == pytest.approx(0.2)
 
 
-def test_a_faster_kernel_is_known_without_a_duet(scripted: Project) -> None:
+def test_a_faster_kernel_is_so_side_by_side(scripted: Project) -> None:
     slow_down(scripted, 0.006)
     result = bench(scripted)
     assert result.ret == 0
     assert result.parseoutcomes() == {"passed": 2, "faster": 1}
+    result.stdout.fnmatch_lines(
+        ["naive on 16x16x16: faster by 40.0 % (6.00 ms, was 10.0 ms, measured side by side, *"]
+    )
+
+
+def test_a_faster_machine_is_no_faster_kernel_and_asks_for_another_session(
+    scripted: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One kernel is as it was stored, the other is 10 % slower than the faster machine makes it."""
+    monkeypatch.setenv("SPEED", "1.6")
+    slow_down(scripted, 0.011)
+    result = bench(scripted)
+    assert result.ret == 1
+    assert result.parseoutcomes() == {"passed": 1, "failed": 1}
+    result.stdout.fnmatch_lines(
+        [
+            "naive on 16x16x16: slower by 10.0 % (6.87 ms, was 10.0 ms, measured side by side, *",
+            "  *; against 1 stored session: -31.3 %",
+            "1 faster than stored though the kernel is the same, *: store another session with: *",
+        ]
+    )
 
 
 def test_a_stored_source_that_is_gone_leaves_the_sessions_to_decide(scripted: Project) -> None:

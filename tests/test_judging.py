@@ -109,7 +109,33 @@ def test_the_same_program_needs_no_duet(judge_of: JudgeOf) -> None:
     verdict = judge_of(executor).verdict(CASE, None, result(0.013))
     assert (verdict.outcome, verdict.decided_by) == ("same", "program")
     assert executor.asked == []
-    assert "what changed is the machine" in verdict.notes[-1]
+    assert "what changed since is the machine" in verdict.notes[-1]
+
+
+def test_a_machine_that_became_faster_makes_no_kernel_faster(judge_of: JudgeOf) -> None:
+    executor = FakeExecutor()
+    unchanged = judge_of(executor).verdict(CASE, None, result(0.006))
+    assert (unchanged.outcome, unchanged.decided_by) == ("same", "program")
+    assert unchanged.change == pytest.approx(-0.4, abs=1e-3)
+    assert executor.asked == []
+
+    edited = judge_of(executor).verdict(CHANGED, None, result(0.006))
+    assert (edited.outcome, edited.decided_by) == ("same", "duet")
+    assert unchanged.slow_baseline
+    assert edited.slow_baseline
+
+
+def test_a_machine_that_became_faster_hides_no_slowdown(judge_of: JudgeOf) -> None:
+    verdict = judge_of(FakeExecutor(ratio=1.2)).verdict(CHANGED, None, result(0.006))
+    assert (verdict.outcome, verdict.decided_by) == ("slower", "duet")
+    assert verdict.change == pytest.approx(0.2)
+    assert verdict.stored_change == pytest.approx(-0.4, abs=1e-3)
+
+
+def test_without_a_duet_a_gain_is_taken_from_the_sessions(judge_of: JudgeOf) -> None:
+    verdict = judge_of(FakeExecutor(error="no worker")).verdict(CHANGED, None, result(0.006))
+    assert (verdict.outcome, verdict.decided_by) == ("faster", "sessions")
+    assert "no duet: no worker" in verdict.notes[-1]
 
 
 def test_another_launch_is_another_program(judge_of: JudgeOf) -> None:

@@ -97,6 +97,7 @@ def test_a_longer_time_never_is_judged_better(times: list[float], stored: list[f
     assert severities == sorted(severities)
     passing = [f.suspicious for f in found if f.outcome != "faster"]
     assert passing == sorted(passing)
+    assert all(f.suspicious for f in found if f.outcome == "faster")
 
 
 @given(st.floats(-0.02, 0.02), stored_times)

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pytest
 
 from pytest_gemm.baselines import Series, Session
-from pytest_gemm.duet import Duet, Finding, order_of
+from pytest_gemm.duet import Duet, DuetOutcome, Finding, order_of
 from pytest_gemm.margin import EXPECTED
 from pytest_gemm.screen import device_spread
 from pytest_gemm.stats import Estimate
@@ -353,8 +353,10 @@ def test_a_suspicious_change_is_the_duets_to_decide() -> None:
         (1.0, 1.06, "same", 1),
         (1.1, 1.0, "slower", 2),
         (1.1, 1.2, "slower", 2),
-        (0.5, 1.2, "faster", 0),
+        (0.5, 1.2, "faster", 1),
         (0.5, 2.0, "same", 0),
+        (1.0, 0.6, "same", 1),
+        (1.1, 0.6, "slower", 2),
     ],
 )
 def test_the_whole_way_from_a_session_to_a_verdict(
@@ -422,10 +424,32 @@ def test_where_duets_can_be_had_what_is_worth_finding_is_flagged(
     assert verdict(session((1 + worth) * 1e-3), reference, kind=kind).suspicious
 
 
-def test_a_gain_is_stored_without_a_duet() -> None:
-    found = verdict(session(0.5e-3), series(1e-3, 1e-3, 1e-3), duets=True)
+@pytest.mark.parametrize(
+    ("duel", "slow_baseline"),
+    [("same", True), ("faster", False), ("slower", False), ("inconclusive", False)],
+)
+def test_a_gain_is_of_the_kernel_only_where_a_duet_says_so(
+    duel: DuetOutcome, slow_baseline: bool
+) -> None:
+    reference = series(1e-3, 1e-3, 1e-3)
+    assert verdict(session(0.5e-3), reference, duets=True).suspicious
 
-    assert (found.outcome, found.suspicious) == ("faster", False)
+    found = verdict(session(0.5e-3), reference, finding=finding(duel, 0.0))
+
+    assert (found.outcome, found.slow_baseline) == (duel, slow_baseline)
+    asked = [note for note in found.notes if "--gemm-baseline update" in note]
+    assert len(asked) == (duel in ("same", "faster"))
+
+
+def test_a_gain_of_the_same_program_is_the_machines() -> None:
+    reference = series(1e-3, 1e-3, 1e-3)
+    found = verdict(session(0.5e-3), reference, duets=True, same_program=True)
+
+    assert (found.outcome, found.decided_by, found.slow_baseline) == ("same", "program", True)
+    assert not found.suspicious
+    assert "slower than this one, and would hide a slowdown" in found.notes[-1]
+    alone = verdict(session(0.5e-3), reference, same_program=True)
+    assert (alone.outcome, alone.decided_by) == ("faster", "sessions")
 
 
 def test_accepted_steps_add_up_to_a_drift_that_fails() -> None:
