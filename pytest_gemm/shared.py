@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from fnmatch import fnmatch
@@ -38,6 +39,10 @@ LATE = (
     "{path}: pytest loads it after the kernels were collected: move {names} to the conftest.py "
     "beside the settings, or to a module that the ini key gemm_modules names"
 )
+
+
+DECLARES = re.compile(rb"\bpytest_gemm(?:\.kernel\b| as\b| import\b.*\bkernel\b)")
+"""What a module with a decorated function has in its text."""
 
 
 class CudaFile(pytest.Module):
@@ -101,7 +106,8 @@ class _Conftests:
 
     def pytest_sessionfinish(self) -> None:
         """What a conftest.py declares that this run had no reason to load has not vanished."""
-        if self._collector.options.accountable and any(map(_may_declare, self._unread())):
+        texts = (path.read_bytes() for path in self._unread())
+        if self._collector.options.accountable and any(map(DECLARES.search, texts)):
             recorder_of(self._config).project = None
 
     def _unread(self) -> Iterator[Path]:
@@ -116,10 +122,6 @@ class _Conftests:
                 if path.is_file() and path.resolve() not in known:
                     yield path
                 folders[:] = [f for f in folders if not any(fnmatch(f, p) for p in skipped)]
-
-
-def _may_declare(conftest: Path) -> bool:
-    return b"pytest_gemm" in conftest.read_bytes()
 
 
 def _file(file: CudaFile) -> Collection:

@@ -168,15 +168,18 @@ def test_a_kernel_of_a_folder_that_is_not_run_has_not_vanished(
         (folder / "test_part.py").write_text(dedent(TEST))
     own = KERNELS.replace("def ", "def own_").replace('from="', 'from="own_')
     (part / "conftest.py").write_text(dedent(own))
+    other = project.path / "b" / "c" / "conftest.py"
+    other.parent.mkdir()
+    other.write_text("import pytest_gemm.problem")
     assert project.bench("a", "b", "--gemm-baseline=update").parseoutcomes()["passed"] == 20
     alone = project.bench("a", "--gemm-baseline=strict", *args)
     assert "vanished:" not in alone.stdout.str()
     assert alone.ret == 0
-    # In a run of the whole it would be gone.
+    # One that declares nothing hides nothing.
     (part / "conftest.py").unlink()
-    whole = project.bench("a", "b", "--gemm-baseline=strict", *args)
-    assert whole.ret == 1
-    assert "vanished: own_plus-16x16-float32 is stored, but is no case" in whole.stdout.str()
+    gone = project.bench("a", "--gemm-baseline=strict", *args)
+    assert gone.ret == 1
+    assert "vanished: own_plus-16x16-float32 is stored, but is no case" in gone.stdout.str()
 
 
 def test_an_unreadable_digest_hides_no_regression(project: Project) -> None:
