@@ -247,8 +247,8 @@ def _stored_program(store: BaselineStore, session: Session) -> Program:
 
 
 def _program(source: str, entry: str, params: Mapping[str, int], benchmark: str) -> Program:
-    *_, name = re.findall(r"\w+", re.sub(r"<.*?>", "", entry))
-    nameless = re.sub(rf"\b{name}\b", "", source)
+    names = re.findall(r"\w+", re.sub(r"<.*?>", "", entry))  # none, where that is a lambda
+    nameless = re.sub(rf"\b{names[-1]}\b", "", source) if names else source
     return source_hash(nameless), json.dumps(params, sort_keys=True), _problem_of(benchmark)
 
 
