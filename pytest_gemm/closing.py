@@ -138,7 +138,7 @@ def _remarks(timed: Sequence[Record]) -> list[str]:
     unchecked = {r.case.kernel.id: r.result.unchecked for r in timed if r.result.unchecked}
     if slow := sum(bool(r.verdict and r.verdict.slow_baseline) for r in timed):
         lines.append(
-            f"{slow} faster than stored though the kernel is the same, which would hide a slowdown: "
+            f"{slow} faster than stored, by no change of the kernel, which would hide slowdowns: "
             f"store another session with: {UPDATE}"
         )
     lines += [f"not checked on the CPU: {name}: {why}" for name, why in unchecked.items()]

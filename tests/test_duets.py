@@ -103,7 +103,7 @@ def test_a_faster_machine_is_no_faster_kernel_and_asks_for_another_session(
         [
             "naive on 16x16x16: slower by 10.0 % (6.87 ms, was 10.0 ms, measured side by side, *",
             "  *; against 1 stored session: -31.3 %",
-            "1 faster than stored though the kernel is the same, *: store another session with: *",
+            "1 faster than stored, by no change of the kernel, *: store another session with: *",
         ]
     )
 
