@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from textwrap import dedent
+from uuid import uuid4
 
 import pytest
 
@@ -32,6 +33,8 @@ from pytest_gemm.workers.serve import Start
 from pytest_gemm.workers.state import State
 from pytest_gemm.workers.turns import Turns
 from pytest_gemm.workers.worker import Ran, Worker
+
+KERNELS = Path(__file__).parent.parent / "kernels"
 
 PROJECT = {
     "conftest.py": """
@@ -653,6 +656,21 @@ def test_a_variable_that_names_no_compiler_is_said_by_the_worker(
         with pytest.raises(BackendError, match="no-such-compiler") as error:
             worker.ready()
         assert "\n" not in str(error.value)
+
+
+def test_a_disk_that_cannot_be_written_to_fails_the_case_in_a_sentence(
+    start: Callable[..., Worker], write: Callable[[str, str], Path]
+) -> None:
+    new = f"// built by nobody before: {uuid4()}\n"
+    path = write("add.cu", (KERNELS / "add.cu").read_text(encoding="utf-8") + new)
+    (kernel,) = load_registry((), path.parent, files=(path,)).kernels("host")
+    worker = start()
+    worker.ready()
+    assert worker._scratch is not None
+    worker._scratch.rmdir()
+    result = worker.run(Runnable(Case(kernel, kernel.problem("16")))).result
+    assert result.outcome == "failed"
+    assert result.message.startswith("add on 16x16: [Errno 2] No such file or directory: ")
 
 
 def test_a_case_waits_for_its_turn_longer_than_it_may_last(

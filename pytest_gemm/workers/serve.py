@@ -91,7 +91,7 @@ def serve(channel: Channel, outputs: Sequence[str]) -> None:
                     runner.backend.conditions()  # what it loads itself is no kernel's doing
                     before = State()
                 answer = ("result", _work(runner, *wanted))
-        except (GemmError, DeviceBusyError) as error:
+        except (GemmError, DeviceBusyError, OSError) as error:  # the last as of a full disk
             answer = ("failed", str(error))
         except KeyboardInterrupt:
             answer, spoiled = ("failed", "its process was interrupted (SIGINT)"), True
