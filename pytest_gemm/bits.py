@@ -14,7 +14,6 @@ from pytest_gemm.dtypes import TYPES
 
 Elements = npt.NDArray[Any]
 Bits = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 _CARRIERS: dict[str, type[np.generic]] = {
     "float32": np.float32,

@@ -42,9 +42,6 @@ Run = Callable[[Workspace], object]
 Sizes = Sequence[tuple[int, int, int]]
 """M, N and K of problems."""
 
-FILL = 2.0**22
-"""The finite number that a C of float32 holds before a launch: see ``device.poisons``."""
-
 TIMED = "operands: uniform in [-1, 1), as they are timed"
 TIMED_INTEGERS = "operands: whole numbers, as they are timed"
 

@@ -148,11 +148,6 @@ class _Common:
         return tuple(name for name in SCALARS if name in self.args)
 
     @property
-    def takes_alpha_beta(self) -> bool:
-        """Whether the kernel takes both alpha and beta."""
-        return self.scalars == SCALARS
-
-    @property
     def uses_ld(self) -> tuple[str, ...]:
         """Which of lda, ldb and ldc the kernel is told."""
         texts = self._integer_arguments

@@ -41,11 +41,6 @@ class Estimate:
     deciles: tuple[float, ...]
 
     @property
-    def coverage(self) -> float:
-        """Chance that ``low`` and ``high`` enclose the median: below 95 % where n < 6."""
-        return coverage(self.n, median_interval(self.n)[0])
-
-    @property
     def log_error(self) -> float:
         """Standard error of log(median), read off its interval (infinite for one sample).
 

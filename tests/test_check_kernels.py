@@ -88,10 +88,10 @@ def test_a_fault_is_found_at_its_line(kernel: Kernel, backend: HostBackend) -> N
     found = [f for f in report.findings if f.kind == kind and f.line in lines]
     assert found, [str(finding) for finding in report.findings]
     finding = found[0]
-    assert finding.file == path.name
+    assert finding.place.file == path.name
     assert (finding.block, finding.thread) != (None, None)
     if other_lines:
-        assert finding.other_line in other_lines
+        assert finding.other_place.line in other_lines
     assert str(finding).startswith(f"{path.name}:{finding.line}: ")
     assert "\n" not in str(finding)
     assert {f.kind for f in report.findings} <= {kind, "out-of-bounds"}
@@ -107,7 +107,7 @@ def test_a_missing_barrier_is_a_race_of_two_lines_in_any_order(
     pair = {*marked_lines(path, "finding"), *marked_lines(path, "other")}
     report, _, _ = check(backend, kernel, Problem.parse("37x35x41"), order=order)
     assert {finding.kind for finding in report.findings} == {"race"}
-    assert pair in [{finding.line, finding.other_line} for finding in report.findings]
+    assert pair in [{finding.line, finding.other_place.line} for finding in report.findings]
 
 
 @pytest.mark.parametrize(("name", "reuse"), [

@@ -86,7 +86,7 @@ def test_what_a_finding_says_of_an_argument(host):
         host, source, [zeros(3, 8), zeros(1, 8)], block=(8, 1, 1), names={1: "A", 2: "C"}
     )
     (finding,) = report.findings
-    assert (finding.kind, finding.line, finding.file) == ("out-of-bounds", 3, "kernels/x.cu")
+    assert (finding.kind, finding.line, finding.place.file) == ("out-of-bounds", 3, "kernels/x.cu")
     assert (finding.block, finding.thread) == ((0, 0, 0), (0, 0, 0))
     assert (finding.argument, finding.row, finding.column) == (1, 3, 0)
     assert finding.count == 8
@@ -149,7 +149,7 @@ def test_a_race_between_blocks_names_both(host):
     }"""
     report = checked(host, source, [zeros(1, 1)], (3, 1, 1))
     (finding,) = report.findings
-    assert (finding.kind, finding.line, finding.other_line) == ("race", 3, 3)
+    assert (finding.kind, finding.line, finding.other_place.line) == ("race", 3, 3)
     assert (finding.block, finding.other_block) == ((1, 0, 0), (0, 0, 0))
     assert "blocks run in any order" in finding.message
 
@@ -165,7 +165,7 @@ def test_reading_what_a_later_block_writes_is_a_race(host):
     report = checked(host, source, [zeros(1, 1), zeros(1, 2)], (3, 1, 1))
     (finding,) = report.findings
     assert (finding.kind, finding.line, finding.block) == ("race", 6, (2, 0, 0))
-    assert finding.other_line in (3, 4)
+    assert finding.other_place.line in (3, 4)
 
 
 @pytest.mark.parametrize("atomic", [
@@ -188,7 +188,7 @@ def test_a_plain_store_against_an_atomic_races(host):
     }"""
     report = checked(host, source, [zeros(1, 1)], block=(4, 1, 1))
     (finding,) = report.findings
-    assert (finding.kind, {finding.line, finding.other_line}) == ("race", {4, 5})
+    assert (finding.kind, {finding.line, finding.other_place.line}) == ("race", {4, 5})
 
 
 def test_one_block_clears_what_others_add_to(host):
@@ -244,7 +244,12 @@ def test_a_fence_orders_what_its_own_thread_or_a_barrier_put_before_it(host):
     assert not fine.findings
     assert fine.traffic.variables.stores == 8
     (race,) = checked(host, source.replace("BARRIER", ""), [zeros(1, 4)], *launch).findings
-    assert (race.kind, race.line, race.other_line, race.variable) == ("race", 12, 6, "partial")
+    assert (race.kind, race.line, race.other_place.line, race.variable) == (
+        "race",
+        12,
+        6,
+        "partial",
+    )
     assert race.thread != (0, 0, 0)
     assert race.index == (0, race.thread[0])
 
@@ -270,14 +275,14 @@ def test_a_lock_orders_threads_where_it_has_fences(host):
     assert not checked(host, source, [C, zeros(1, 1)], block=(8, 1, 1)).findings
     assert (C == 28).all()
     report = checked(host, LOCK.replace("FENCE", ""), [C, zeros(1, 1)], block=(8, 1, 1))
-    assert [(f.kind, f.line, f.other_line) for f in report.findings] == [("race", 8, 8)]
+    assert [(f.kind, f.line, f.other_place.line) for f in report.findings] == [("race", 8, 8)]
 
 
 def test_without_the_fence_they_race(host):
     source = LAST_BLOCK.replace("FENCE", "")
     report = checked(host, source, [zeros(1, 5), zeros(1, 1), zeros(1, 1)], (5, 1, 1))
     assert kinds(report) == ["race"]
-    assert {report.findings[0].line, report.findings[0].other_line} == {3, 7}
+    assert {report.findings[0].line, report.findings[0].other_place.line} == {3, 7}
 
 
 @pytest.mark.parametrize("order", [ASCENDING, DESCENDING, ThreadOrder("random", 3)])
@@ -295,7 +300,7 @@ def test_lanes_that_do_not_meet_race(host, order):
     assert not inside.findings
     across = checked(host, source.replace("X", "16"), arguments, block=(32, 1, 1), order=order)
     assert set(kinds(across)) == {"race"}
-    assert {(f.line, f.other_line) for f in across.findings} <= {(4, 6), (6, 4)}
+    assert {(f.line, f.other_place.line) for f in across.findings} <= {(4, 6), (6, 4)}
 
 
 def test_a_store_of_what_is_there_already_is_no_race(host):
@@ -311,7 +316,7 @@ def test_a_store_of_what_is_there_already_is_no_race(host):
         host, source.replace("flag = n", "flag = n + threadIdx.x"), [zeros(1, 64), 7],
         block=(64, 1, 1),
     )  # fmt: skip
-    assert [(f.kind, f.line, f.other_line) for f in different.findings] == [("race", 4, 4)]
+    assert [(f.kind, f.line, f.other_place.line) for f in different.findings] == [("race", 4, 4)]
 
 
 def test_threads_run_in_the_order_that_is_asked_for(host):
@@ -441,7 +446,7 @@ def test_a_local_header_is_named(host, tmp_path):
     finally:
         host.backend.free(buffer)
     (finding,) = report.findings
-    assert (finding.file, finding.line) == (str(tmp_path / "tile.cuh"), 2)
+    assert (finding.place.file, finding.line) == (str(tmp_path / "tile.cuh"), 2)
 
 
 def test_two_matrices_in_one_buffer(host):

@@ -7,7 +7,6 @@ from pytest_gemm import comparison, correctness
 from pytest_gemm.bits import raw
 from pytest_gemm.comparison import digest
 from pytest_gemm.correctness import (
-    FILL,
     Agreement,
     check_exactly,
     check_suite,
@@ -21,6 +20,8 @@ from pytest_gemm.kernelspec import Kernel
 from pytest_gemm.matrices import integer_range, operands
 from pytest_gemm.problem import Problem
 from tests.memory_backend import MemoryBackend, launching, surroundings, view
+
+FILL = poisons("float32")[1]
 
 RECTANGLE = Problem.parse("37x35x33")
 SCALED = replace(RECTANGLE, alpha=2.0, beta=-1.0)

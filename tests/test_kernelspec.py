@@ -73,7 +73,7 @@ def test_defaults() -> None:
         (),
         (),
     )
-    assert not spec.takes_alpha_beta
+    assert spec.scalars == ()
     assert not spec.is_python
     kernel = one()
     assert kernel.id == "k"
@@ -91,7 +91,6 @@ def test_names_bind_in_any_order() -> None:
     kernel = one(DIMS, code)
     values = dataclasses.replace(problem(), alpha=2.0, beta=-1.0, ldb=80)
     assert kernel.arguments(values) == ("C", 33, -1.0, "B", "A", 2.0, 80)
-    assert kernel.takes_alpha_beta
     assert kernel.scalars == ("alpha", "beta")
     assert kernel.uses_ld == ("ldb",)
 
@@ -99,7 +98,6 @@ def test_names_bind_in_any_order() -> None:
 def test_only_one_scalar() -> None:
     kernel = one(DIMS, "__global__ void f(float* C, float* B, float* A, float alpha);")
     assert kernel.scalars == ("alpha",)
-    assert not kernel.takes_alpha_beta
 
 
 def test_explicit_arguments() -> None:

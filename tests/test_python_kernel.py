@@ -96,7 +96,7 @@ def test_with_everything() -> None:
     assert second.arguments(Problem("gemm", 4, 5, 6, alpha=2, beta=-1)) == (
         *("stream", 16, 6, "C", 2, -1, 5, 2),
     )
-    assert second.takes_alpha_beta
+    assert second.scalars == ("alpha", "beta")
     assert second.uses_ld == ("ldc",)
     assert second.defines == ()
     assert second.skip_reason(Problem.parse("24")) == "requires K % tile == 0"

@@ -113,11 +113,9 @@ def whisker(axis: Spec, low: str, high: str) -> Spec:
     }
 
 
-def line(order: str, detail: Iterable[str] = ()) -> Spec:
+def line(order: str) -> Spec:
     """A line through the points of a series."""
     encoding: Spec = {"order": {"field": order, "type": "quantitative"}}
-    if by := [{"field": name, "type": "nominal"} for name in detail]:
-        encoding["detail"] = by
     return {"mark": {"type": "line", "strokeWidth": 2, "aria": False}, "encoding": encoding}
 
 

@@ -72,7 +72,6 @@ def crossover(
     sizes: Sequence[float],
     baseline: Sequence[Uncertain],
     device: Sequence[Uncertain],
-    seed: int = 0,
 ) -> Crossover:
     """Find the size from which on the device takes less time than the baseline.
 
@@ -97,7 +96,7 @@ def crossover(
     scatter = _scatter(np.log(sizes), advantage)
     errors = np.array([_error(b, d) for b, d in zip(baseline, device, strict=True)])
     errors = np.maximum(errors, scatter)
-    noise = np.random.Generator(np.random.PCG64(seed)).normal(size=(DRAWS, len(sizes)))
+    noise = np.random.Generator(np.random.PCG64(0)).normal(size=(DRAWS, len(sizes)))
     draws = np.sort(_last_crossing(np.log(sizes), advantage + errors * noise))
     # Not interpolated: a draw may be infinite.
     low, high = (float(draws[round(p / 100 * (DRAWS - 1))]) for p in INTERVAL)

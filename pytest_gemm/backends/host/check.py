@@ -67,16 +67,8 @@ class Finding:
     count: int = 1
 
     @property
-    def file(self) -> str:
-        return self.place.file
-
-    @property
     def line(self) -> int:
         return self.place.line
-
-    @property
-    def other_line(self) -> int:
-        return self.other_place.line
 
     def __str__(self) -> str:
         where = str(self.place)

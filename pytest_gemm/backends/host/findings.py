@@ -109,10 +109,11 @@ class FindingReader:
             found[key] = finding
         return tuple(found.values())
 
-    def place(self, pc: int, *, is_return: bool = True) -> Place:
+    def place(self, pc: int) -> Place:
         """The user's line of an instruction: where its function came from a header of ours and
         was inlined, that of the call."""
-        frames = self._lines.frames(pc - is_return) if pc else []
+        # It is where a call of the runtime returns to, and the call itself is wanted.
+        frames = self._lines.frames(pc - 1) if pc else []
         for frame in frames:
             if not frame.file.startswith(_OWN_HEADERS):
                 return Place(frame.file, frame.line)
