@@ -237,16 +237,26 @@ def test_compile_returns_facts(fake):
 # -- reference programs --------------------------------------------------------------------------
 
 
-class Array:
-    def __init__(self, contiguous=True):
-        self.flags = SimpleNamespace(c_contiguous=contiguous)
-        self.nbytes = 64
-        self.copies = []
-        self.data = self
-        self.items = {}
+class Pointer:
+    """A ``cupy.cuda.MemoryPointer``; ``copies`` are source, target and bytes of all its memory."""
 
-    def copy_from_device_async(self, *arguments):
-        self.copies.append(arguments)
+    def __init__(self, ptr, copies):
+        self.ptr = ptr
+        self.copies = copies
+
+    def __add__(self, offset):
+        return Pointer(self.ptr + offset, self.copies)
+
+    def copy_from_device_async(self, source, nbytes, stream):
+        self.copies.append((source.ptr, self.ptr, nbytes, stream))
+
+
+class Array:
+    def __init__(self, contiguous=True, nbytes=64, ptr=4096):
+        self.flags = SimpleNamespace(c_contiguous=contiguous)
+        self.nbytes = nbytes
+        self.data = Pointer(ptr, [])
+        self.items = {}
 
     def __setitem__(self, key, value):
         self.items[key] = value
@@ -255,13 +265,37 @@ class Array:
 def test_copy_is_one_copy_on_the_stream():
     program = reference.copy_program()
     assert program.parameters == ("A", "C", "stream")
-    A, C = Array(), Array()
+    A, C = Array(), Array(ptr=8192)
     program.function(A, C, "the stream")
-    assert C.copies == [(A, 64, "the stream")]
+    assert C.data.copies == [(4096, 8192, 64, "the stream")]
     padded = Array(contiguous=False)
     program.function(A, padded, "the stream")
-    assert padded.copies == []
+    assert padded.data.copies == []
     assert padded.items == {...: A}
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "ptr", "vectors", "rest"),
+    [
+        (2**29 - 4, 0, 0, 2**29 - 4),
+        (2**29, 0, 2**25, 0),
+        (2**29 + 20, 2**33, 2**25 + 1, 4),
+        (2**29, 8, 0, 2**29),
+    ],
+)
+def test_a_large_copy_is_a_kernels(monkeypatch, nbytes, ptr, vectors, rest):
+    launches = []
+    made = SimpleNamespace(RawKernel=lambda *_: lambda *a, **k: launches.append((*a, k)))
+    monkeypatch.setattr(reference, "import_module", {"cupy": made}.get)
+    reference._copier.cache_clear()
+    A, C = Array(nbytes=nbytes), Array(nbytes=nbytes, ptr=ptr)
+    reference.copy_program().function(A, C, "the stream")
+    reference._copier.cache_clear()
+    blocks = (vectors + 255) // 256
+    launch = ((blocks,), (256,), (A, C, vectors), {"stream": "the stream"})
+    assert launches == [launch] * bool(vectors)
+    start = 16 * vectors
+    assert C.data.copies == [(4096 + start, ptr + start, rest, "the stream")] * bool(rest)
 
 
 @pytest.mark.parametrize("name", ["CUPY_TF32", "NVIDIA_TF32_OVERRIDE"])
