@@ -42,7 +42,7 @@ MAX_THREADS = 1024
 MAX_BLOCK = (1024, 1024, 64)
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_SHARED_MEM = 227 * 1024
-"""Bytes of dynamic shared memory that a block can have (compute capability 9.0)."""
+"""Bytes of shared memory that a block can have (compute capability 9.0)."""
 MAX_COMBINATIONS = 256
 """Most kernels that the sweeps of one declaration may make."""
 

@@ -38,8 +38,7 @@ class Result:
 
     def on(self, device: Device) -> Result:
         """The same, with what it ran on."""
-        about = {"kind": device.kind, "name": device.name, "description": device.description}
-        return replace(self, device=about, environment=dict(device.environment))
+        return replace(self, device=device.about, environment=dict(device.environment))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, dicts, strings and numbers."""

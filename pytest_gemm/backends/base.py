@@ -43,6 +43,11 @@ class Device:
     peak_bandwidth: float | None = None
     memory: int | None = None
 
+    @property
+    def about(self) -> dict[str, str]:
+        """Its kind, name and description."""
+        return {"kind": self.kind, "name": self.name, "description": self.description}
+
 
 @dataclass(frozen=True)
 class CudaProgram:

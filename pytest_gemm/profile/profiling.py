@@ -138,6 +138,5 @@ def _checked(case: Case) -> Case:
 
 def _empty(device: Device, cases: tuple[Profiled, ...] = ()) -> Profile:
     date = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    about = {"kind": device.kind, "name": device.name, "description": device.description}
     peaks = device.peak_flops, device.peak_bandwidth
-    return Profile(date, about, dict(device.environment), *peaks, cases)
+    return Profile(date, device.about, dict(device.environment), *peaks, cases)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pytest_gemm.case import Case
 from pytest_gemm.doctor.machine import Answer, Machine
+from pytest_gemm.scratch import scratch
 
 CHILD = "pytest_gemm.profile.child"
 SECONDS = 360
@@ -66,8 +65,7 @@ def watched(
     ``hear`` is told each answer as soon as it is there. After ``seconds``, if any, no other case
     is begun.
     """
-    with tempfile.TemporaryDirectory(prefix="pytest-gemm-") as place:
-        folder = Path(place)
+    with scratch() as folder:
         wanted, answers, log = (folder / name for name in ("wanted.json", "answers", "log"))
         plan = {"gpu": gpu, "cases": [case.to_dict() for case in cases], "seconds": seconds}
         wanted.write_text(json.dumps(plan), encoding="utf-8")

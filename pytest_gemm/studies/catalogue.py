@@ -51,7 +51,7 @@ def carry_out(name: str, lab: Lab) -> Study:
     study = Study(
         name,
         date,
-        {"kind": device.kind, "name": device.name, "description": device.description},
+        device.about,
         dict(device.environment),
         lab.cpu,
         dict(lab.start),

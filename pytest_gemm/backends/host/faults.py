@@ -88,10 +88,12 @@ def kernel_fault(
     """
     kind = KINDS[report.fault]
     thread, block = report.thread.dim3, report.block.dim3
-    place = f"{_text(report.file)}:{report.line}"
+    place = f"{text_of(report.file)}:{report.line}"
     where = f"in block {block}, thread {thread}"
     if report.detail in _DETAILS:
-        other_file = "line " if report.other_file == report.file else f"{_text(report.other_file)}:"
+        other_file = (
+            "line " if report.other_file == report.file else f"{text_of(report.other_file)}:"
+        )
         sentence = _DETAILS[report.detail].format(
             thread=thread,
             place=place,
@@ -115,15 +117,18 @@ def kernel_fault(
     elif kind == "misaligned":
         message = f"misaligned vector access or wild pointer {where}"
     elif kind == "assert":
-        message = f"{place}: assertion `{_text(report.text)}` failed {where}"
+        message = f"{place}: assertion `{text_of(report.text)}` failed {where}"
     elif kind == "trap":
         message = f"{place}: __trap() {where}" if report.line else f"illegal instruction {where}"
     elif kind == "exit":
-        message = f"{_text(report.text)}() would end the process {where}: a kernel must not call it"
+        message = (
+            f"{text_of(report.text)}() would end the process {where}: a kernel must not call it"
+        )
     else:
         message = f"stack overflow {where}: a thread has {stack} KiB for its local variables"
     return KernelFault(kind, message, block=block, thread=thread)
 
 
-def _text(value: bytes) -> str:
+def text_of(value: bytes) -> str:
+    """A text of the runtime's."""
     return value.decode(errors="replace")

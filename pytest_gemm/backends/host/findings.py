@@ -11,7 +11,7 @@ from pathlib import Path
 from pytest_gemm.backends.base import Matrix
 from pytest_gemm.backends.host.check import Finding, Place
 from pytest_gemm.backends.host.debug_lines import DebugLines
-from pytest_gemm.backends.host.faults import Index, Report
+from pytest_gemm.backends.host.faults import Index, Report, text_of
 from pytest_gemm.errors import KernelFault
 from pytest_gemm.problem import ITEMSIZE
 
@@ -126,7 +126,7 @@ class FindingReader:
             kind = "block-wait" if is_global else "timeout"
         target = self._target(raw)
         place = self.place(raw.pc)
-        file = _text(raw.file)
+        file = text_of(raw.file)
         if raw.line and (not place.line or not file.startswith(_OWN_HEADERS)):
             place = Place(file, raw.line)
         other_place = self.place(raw.other_pc)
@@ -199,7 +199,7 @@ def _joined(first: Finding, second: Finding) -> Finding:
 
 
 def _array_element(raw: RawFinding) -> _Target:
-    name = _text(raw.name)
+    name = text_of(raw.name)
     extents = [extent for extent in raw.extents if extent]
     total = raw.element_size
     for extent in extents:
@@ -229,7 +229,7 @@ def _sentence(finding: Finding, raw: RawFinding, target: _Target) -> str:
     kind = finding.kind
     who = f"thread {finding.thread} of block {finding.block}"
     verb = {0: "reads", 1: "writes"}.get(raw.is_write, "accesses")
-    text = _ALIAS.sub(r"\1", _text(raw.text).strip())
+    text = _ALIAS.sub(r"\1", text_of(raw.text).strip())
     a, b = raw.values
     if kind == "out-of-bounds":
         access = {0: "read", 1: "write"}.get(raw.is_write, "access")
@@ -291,10 +291,10 @@ def fault_finding(fault: KernelFault, report: Report, place: Place) -> Finding:
     message = str(fault)
     other = Place()
     if report.line:
-        place = Place(_text(report.file), report.line)
+        place = Place(text_of(report.file), report.line)
         message = message.removeprefix(f"{place}: ")
     if report.other_line:
-        other = Place(_text(report.other_file), report.other_line)
+        other = Place(text_of(report.other_file), report.other_line)
     return Finding(
         fault.kind,
         message,
@@ -304,7 +304,3 @@ def fault_finding(fault: KernelFault, report: Report, place: Place) -> Finding:
         fault.thread,
         other_thread=report.other_thread.dim3 if report.detail else None,
     )
-
-
-def _text(value: bytes) -> str:
-    return value.decode(errors="replace")

@@ -14,9 +14,7 @@ from pytest_gemm.backends.host.faults import KINDS, Report, kernel_fault
 from pytest_gemm.backends.host.memory import HostBuffer
 from pytest_gemm.dtypes import TYPES, ElementType
 from pytest_gemm.errors import BackendError, CompileError
-
-MAX_THREADS = 1024
-MAX_SHARED = 227 * 1024
+from pytest_gemm.kernelspec import MAX_SHARED_MEM, MAX_THREADS
 
 
 class _Parameter(ctypes.Structure):
@@ -262,7 +260,7 @@ def check_config(config: LaunchConfig) -> None:
         raise BackendError(f"grid {config.grid} and block {config.block} must be at least 1")
     if x * y * z > MAX_THREADS:
         raise BackendError(f"block {config.block} has {x * y * z} threads, at most {MAX_THREADS}")
-    if not 0 <= config.shared_mem <= MAX_SHARED:
+    if not 0 <= config.shared_mem <= MAX_SHARED_MEM:
         raise BackendError(
-            f"{config.shared_mem} bytes of dynamic shared memory, at most {MAX_SHARED}"
+            f"{config.shared_mem} bytes of dynamic shared memory, at most {MAX_SHARED_MEM}"
         )

@@ -18,10 +18,8 @@ from pathlib import Path
 
 from pytest_gemm.cuda_source import strip
 from pytest_gemm.errors import CompileError, SpecError
+from pytest_gemm.kernelspec import MAX_SHARED_MEM
 from pytest_gemm.slicing import device_part
-
-MAX_SHARED = 227 * 1024
-"""Most bytes of shared memory that a block may have."""
 
 _WAY_OUT = (
     "guard it with #ifndef PYTEST_GEMM_HOST, or run this kernel on a GPU (--gemm-device cuda)"
@@ -252,8 +250,8 @@ def _unsupported(code: str) -> Iterator[_Edit]:
 
 
 def _limit(name: str) -> str:
-    what = f"more than {MAX_SHARED // 1024} KB of shared memory"
-    return f'static_assert(sizeof({name}) <= {MAX_SHARED}, "{name}: {what} are on no GPU");'
+    what = f"more than {MAX_SHARED_MEM // 1024} KB of shared memory"
+    return f'static_assert(sizeof({name}) <= {MAX_SHARED_MEM}, "{name}: {what} are on no GPU");'
 
 
 def _sentence(what: str) -> str:
