@@ -24,16 +24,21 @@ def curve(
     """
     if fit is None or fit["reason"]:
         return []
-    c = fit["coefficients"]
     low, high = min(sides), max(sides)
     at = [low * (high / low) ** (i / (POINTS - 1)) for i in range(POINTS)]
-    if fit["model"] == "exponential":
-        values = [c["floor"] + c["height"] * math.exp(-c["rate"] * s) for s in at]
-    else:
-        values = [c["offset"] + c["slope"] * math.log(s) for s in at]
-    rows = [{x: s, y: value / scale} for s, value in zip(at, values, strict=True)]
+    rows = [{x: s, y: value_at(fit, s) / scale} for s in at]
     mark = {"type": "line", "stroke": "var(--series-8)", "strokeWidth": 2, "aria": False}
     return [{"data": {"values": rows}, "mark": mark, "encoding": {"color": None}}]
+
+
+def value_at(fit: Mapping[str, Any], x: float) -> float:
+    """What an exponential or a logarithmic fit is at ``x``, which is above 0."""
+    c = fit["coefficients"]
+    if fit["model"] == "exponential":
+        value: float = c["floor"] + c["height"] * math.exp(-c["rate"] * x)
+    else:
+        value = c["offset"] + c["slope"] * math.log(x)
+    return value
 
 
 def goodness(fit: Mapping[str, Any] | None) -> Iterator[str]:

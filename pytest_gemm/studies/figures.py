@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from pytest_gemm.report.fitted import value_at
 from pytest_gemm.studies.block_size import by_kernel, side_of
 from pytest_gemm.studies.cpu_vs_gpu import DEGREES, curves_of, transfers_of
 from pytest_gemm.studies.cpu_vs_gpu_report import TITLES, named
@@ -72,27 +72,17 @@ def _block_size(study: Study) -> Iterator[tuple[str, str]]:
         rates = [(side_of(m), m.rate / 1e9) for m in measured]
         about = f"{name} on {measured[0].problem}"
         side = "side of the block"
-        drawn = [Series("measured", times), *_curve(measured, fits["time"], _exponential, MS)]
+        drawn = [Series("measured", times), *_curve(measured, fits["time"], MS)]
         yield f"block-size-{name}-time", plot(f"Time, {about}", side, "ms", drawn, log=False)
-        drawn = [Series("measured", rates), *_curve(measured, fits["rate"], _logarithmic, 1e-9)]
+        drawn = [Series("measured", rates), *_curve(measured, fits["rate"], 1e-9)]
         yield f"block-size-{name}-rate", plot(f"Rate, {about}", side, "GFLOP/s", drawn, log=False)
 
 
-def _curve(
-    measured: Sequence[Measured], fit: Mapping[str, Any], model: Any, scale: float
-) -> list[Series]:
+def _curve(measured: Sequence[Measured], fit: Mapping[str, Any], scale: float) -> list[Series]:
     """The fitted curve, where there is a fit."""
     if fit["reason"]:
         return []
     first, last = side_of(measured[0]), side_of(measured[-1])
     sides = [first + (last - first) * k / STEPS for k in range(STEPS + 1)]
-    points = [(s, scale * model(s, **fit["coefficients"])) for s in sides]
+    points = [(s, scale * value_at(fit, s)) for s in sides]
     return [Series(f"{fit['model']} fit, R^2 = {fit['r_squared']:.3f}", points, smooth=True)]
-
-
-def _exponential(s: float, floor: float, height: float, rate: float) -> float:
-    return floor + height * math.exp(-rate * s)
-
-
-def _logarithmic(s: float, offset: float, slope: float) -> float:
-    return offset + slope * math.log(s)
