@@ -10,9 +10,12 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pytest_gemm.errors import ConfigError
+from pytest_gemm.errors import ConfigError, raised
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 PARAMETERS = ("A", "B", "C", "alpha", "beta")
 """What a reference may take, by name: matrices in float64, and the numbers."""
@@ -47,12 +50,14 @@ def find(reference: str, folder: Path) -> tuple[str, tuple[str, ...]]:
 
 
 @lru_cache(maxsize=64)
-def load(reference: str) -> Callable[[Mapping[str, Any]], Any]:
+def load(reference: str) -> Callable[[Mapping[str, Any]], NDArray[Any]]:
     """A reference, ready to be called with a value for each of ``PARAMETERS``.
 
     ``reference`` is what ``find`` returned. The file is run at the first call. Both raise
     ConfigError, with the file and line of what the function or its file raised.
     """
+    import numpy as np
+
     file, _, name = reference.rpartition(":")
     _, taken = find(reference, Path("/"))
     module_name = f"pytest_gemm_reference_{sha256(file.encode()).hexdigest()[:16]}"
@@ -64,19 +69,19 @@ def load(reference: str) -> Callable[[Mapping[str, Any]], Any]:
     try:
         spec.loader.exec_module(module)
         function = getattr(module, name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _raised(error, file, "importing it") from error
 
-    def call(values: Mapping[str, Any]) -> Any:
+    def call(values: Mapping[str, Any]) -> NDArray[Any]:
         try:
-            return function(**{parameter: values[parameter] for parameter in taken})
-        except Exception as error:
+            return np.asarray(function(**{parameter: values[parameter] for parameter in taken}))
+        except (Exception, SystemExit) as error:
             raise _raised(error, file, name) from error
 
     return call
 
 
-def _raised(error: Exception, file: str, what: str) -> ConfigError:
+def _raised(error: BaseException, file: str, what: str) -> ConfigError:
     lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
     place = f"{file}:{lines[-1]}" if lines else file
-    return ConfigError(f"{place}: {what} raised {type(error).__name__}: {error}")
+    return ConfigError(f"{place}: {what} raised {raised(error)}")

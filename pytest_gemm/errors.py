@@ -77,3 +77,12 @@ class WrongResultError(GemmError):
 
 class BaselineError(GemmError):
     """A stored baseline cannot be read, written or used."""
+
+
+def raised(error: BaseException) -> str:
+    """What somebody's function raised: ``ZeroDivisionError: division by zero``."""
+    try:
+        text = str(error)
+    except Exception:  # of its __str__
+        text = "(it has no text that can be read)"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -14,7 +14,7 @@ from typing import Any
 
 from pytest_gemm.apart import imports_from
 from pytest_gemm.case import Case
-from pytest_gemm.errors import BackendError
+from pytest_gemm.errors import BackendError, raised
 from pytest_gemm.kernelspec import KernelSpec
 from pytest_gemm.python_kernel import declared
 
@@ -80,7 +80,7 @@ class FunctionName:
             return _imported(self.module, self.file)
         except BaseException as error:  # also SystemExit, and what pytest.skip raises
             raise BackendError(
-                f"{self.file} cannot be imported by a worker: {type(error).__name__}: {error}"
+                f"{self.file} cannot be imported by a worker: {raised(error)}"
             ) from error
 
 

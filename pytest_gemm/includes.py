@@ -36,6 +36,14 @@ _GUARD = re.compile(
 _OWN_NAME = re.compile(r"\.{1,2}/.*|[^/]*\.cuh?")
 
 
+def is_file(path: Path) -> bool:
+    """Whether a path that a text names is a file; also of names that no file can have."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # such as one that is too long
+        return False
+
+
 def read_text(path: Path, shown: str) -> str:
     """A file that an author wrote, with Unix line ends. Raises SpecError."""
     if path.is_fifo():  # reading would wait for whoever writes
@@ -187,7 +195,7 @@ class _Expander:
     def _find(self, file: _File, name: str) -> _File | None:
         for owner in (file, self.main):
             path = owner.path.parent / name
-            if _is_file(path):
+            if is_file(path):
                 return _read(path, _beside(owner.shown, name))
         return None
 
@@ -210,13 +218,6 @@ def _directives(code: str) -> Iterator[_Directive]:
 
 def _nesting(word: str) -> int:
     return {"if": 1, "ifdef": 1, "ifndef": 1, "endif": -1}.get(word, 0)
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):  # a name that no file can have
-        return False
 
 
 def _beside(shown: str, name: str) -> str:

@@ -108,7 +108,7 @@ def _by_user(problem: Problem, operands: Operands) -> Float64:
     matrices = {name: getattr(operands, name).astype(np.float64) for name in "ABC"}
     values = {**matrices, "alpha": problem.alpha, "beta": problem.beta}
     with np.errstate(all="ignore"):  # exp(-x) may overflow on purpose
-        C = np.asarray(load(problem.reference)(values))
+        C = load(problem.reference)(values)
     if C.shape != matrices["C"].shape or C.dtype.kind not in "iuf":
         what = f"{C.dtype} of shape {C.shape}"
         raise ConfigError(

@@ -13,7 +13,7 @@ from pytest_gemm.binding import bind_by_name
 from pytest_gemm.declaration import read_kernel, with_reference
 from pytest_gemm.errors import ConfigError, SpecError
 from pytest_gemm.frontmatter import Table, read_front_matter, read_sidecar
-from pytest_gemm.includes import expand, read_text
+from pytest_gemm.includes import expand, is_file, read_text
 from pytest_gemm.kernelspec import Kernel, KernelSpec
 from pytest_gemm.python_kernel import declared, relocate
 from pytest_gemm.schema import SIDECAR_KEYS, Reader
@@ -242,7 +242,7 @@ class _Loader:
         reader.text("source")
         if path is None:
             reader.fail("source is missing: name the .cu file, relative to this file")
-        if not path.is_file():
+        if not is_file(path):
             reader.fail(f"source {self._display(path)} does not exist", "source")
         if not single and "name" not in table.data and "entry" not in table.data:
             reader.fail(f"several tables name {path.name}: give each its entry or name")

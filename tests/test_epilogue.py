@@ -40,6 +40,12 @@ def flat(A, B):
 
 def fails(A, B):
     return 1 / len([])
+
+def ragged(A, B):
+    return [[1], [1, 2]]
+
+def ends(A, B):
+    raise SystemExit("no licence")
 """
 
 KERNEL = """\
@@ -108,6 +114,8 @@ def test_it_is_given_float64_and_numbers(refs: Path) -> None:
     [
         ("flat", r"refs.py:flat returned float64 of shape \(1295,\): C is an array of 37 x 35"),
         ("fails", r"refs.py:24: fails raised ZeroDivisionError: division by zero"),
+        ("ragged", r"refs.py: ragged raised ValueError: setting an array element with a sequence"),
+        ("ends", r"refs.py:30: ends raised SystemExit: no licence"),
     ],
 )
 def test_its_own_mistakes_have_their_line(refs: Path, name: str, text: str) -> None:

@@ -225,6 +225,7 @@ def test_a_source_that_a_sidecar_of_its_folder_declares(tmp_path: Path) -> None:
             "s.gemm.toml:2: source holds a line break or control",
         ),
         ("[[kernel]]\nsource = '.'\n", "s.gemm.toml:2: source . does not exist"),
+        (f"[[kernel]]\nsource = '{300 * 'x'}.cu'\n", f"s.gemm.toml:2: source {300 * 'x'}.cu does"),
         ("[[kernel]]\nsource = 'mm.cu'\nblok = 1", "s.gemm.toml:3: unknown key 'blok'"),
         (
             "[[kernel]]\nsource = 'mm.cu'\nblock=[2048]\ngrid=[1]",

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_gemm.bits import encode
-from pytest_gemm.errors import KernelFault
+from pytest_gemm.errors import KernelFault, raised
 
 Dim3 = tuple[int, int, int]
 """(x, y, z), as CUDA orders them."""
@@ -248,14 +248,8 @@ def exception_fault(error: BaseException, function: Callable[..., object]) -> Ke
     frames = traceback.extract_tb(error.__traceback__)
     file = getattr(getattr(function, "__code__", None), "co_filename", None)
     frame = next((f for f in reversed(frames) if f.filename == file), frames[-1])
-    raised = type(error).__name__
-    try:
-        text = str(error)
-    except Exception:  # of its __str__
-        text = "(it has no text that can be read)"
-    raised += f": {text}" if text else ""
     where = f"{frame.filename}:{frame.lineno}"
-    return KernelFault("exception", f"{where}: {name_of(function)} raised {raised}")
+    return KernelFault("exception", f"{where}: {name_of(function)} raised {raised(error)}")
 
 
 def name_of(function: object) -> str:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from pytest_gemm.includes import is_file
 from pytest_gemm.report.model import Line, Report, alike
 
 ANNOTATIONS = 10
@@ -87,20 +88,13 @@ def _place(line: Line, root: Path, environment: Mapping[str, str]) -> dict[str, 
     if named := _NAMED.search(line.headline):
         if Path(named[1]).name == Path(path).name:
             number = named[2]
-        elif _is_file(root / named[1]):
+        elif is_file(root / named[1]):
             path, number = named[1], named[2]
     file = (root / path).resolve()
     workspace = Path(environment.get("GITHUB_WORKSPACE") or root).resolve()
     if file.is_relative_to(workspace):
         file = file.relative_to(workspace)
     return {"file": file.as_posix(), "line": number}
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # such as a name that is too long
-        return False
 
 
 def _error(message: str, properties: Mapping[str, str]) -> str:
