@@ -13,7 +13,9 @@ import pytest
 
 from pytest_gemm.adopt.adopting import adopt
 from pytest_gemm.adopt.arguments import arguments
+from pytest_gemm.adopt.attempt import Attempt
 from pytest_gemm.adopt.blocks import blocks
+from pytest_gemm.adopt.found import Found
 from pytest_gemm.adopt.host_code import HostCode
 from pytest_gemm.adopt.kinds import Kind, kinds
 from pytest_gemm.adopt.launches import LaunchCode, find_launches
@@ -22,7 +24,7 @@ from pytest_gemm.adopt.prober import Prober
 from pytest_gemm.adopt.reading import Reading
 from pytest_gemm.adopt.sizes import Sizes
 from pytest_gemm.adopt.source import read_source
-from pytest_gemm.adopt.variant import by_meaning
+from pytest_gemm.adopt.variant import Variant, by_meaning
 from pytest_gemm.adopt.variants import Uncompilable, variants
 from pytest_gemm.adopt.writing import place_for
 from pytest_gemm.backends.base import CudaProgram, LaunchConfig
@@ -154,6 +156,22 @@ WILD = (
         "batched",
         "A B C M N K strideA strideB strideC",
         ("cdiv(N, 16)", "cdiv(M, 16)", "batch"),
+    ),
+    Wild("packed_batch", "C A B batch M K N", ("cdiv(N, 16)", "cdiv(M, 16)", "batch")),
+    Wild("own_scalars", "A B C M N K", kind=(("alpha", 1.5), ("beta", 0.5))),
+    Wild("template_of_template", "A B C M N K"),
+    Wild(
+        "ignores_ldc",
+        "M N K A lda B ldb C N",
+        says=(r"ldc gets N, .*with ldc = N \+ 4, on 93x69x23, ignores_ldc.cu:12: out-of-bounds",),
+    ),
+    Wild(
+        "coarsened",
+        "A B C M N K",
+        ("cdiv(N, 64)", "cdiv(M, 16)"),
+        requires=("M % 16 == 0", "N % 64 == 0", "K % 16 == 0"),
+        says=("exact for multiples of 16 only, in M and K", "multiples of 64 only, in N"),
+        problem="48x64x16",
     ),
     Wild(
         "two_groups",
@@ -508,6 +526,38 @@ def test_a_kernel_that_computes_something_else_is_refused_with_its_nearest_readi
     assert path.read_text(encoding="utf-8") == GUARDED.replace("k = 0", "k = 1")
 
 
+def test_a_bracket_that_is_never_closed_is_told_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "mul.cu", GUARDED.replace("        C[row", "        { C[row").rstrip())
+    code, said = adopted(Path("mul.cu"), capsys)
+    assert (code, said) == (1, "pytest-gemm: mul.cu:2: { is never closed: mend the brackets\n")
+
+
+def test_what_has_no_loop_is_read_as_a_sum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    head = GUARDED.partition("float sum")[0]
+    body = "C[row * N + col] = A[row * N + col] - B[row * N + col]; } }\n"
+    write(tmp_path / "mul.cu", head.replace(", int K", "") + body)
+    code, said = adopted(Path("mul.cu"), capsys)
+    assert (code, '// op    = "add"' in said) == (1, True), said
+    assert "first fault: mul on 32x96: 3072 of 3072 elements of C wrong" in said
+
+
+def test_elements_that_are_right_by_chance_make_no_reading_the_nearest() -> None:
+    problem = Problem("gemm", 96, 64, 32)
+    every, some = (
+        Found(Reading(grid=("2",)), problem, Attempt(wrong=wrong), Variant(""))
+        for wrong in (6144, 6120)
+    )
+    assert every.closeness == some.closeness
+    half = replace(every, attempt=Attempt(wrong=3072))
+    assert half.closeness > every.closeness
+
+
 def test_without_a_compiler_nothing_can_be_tried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -851,6 +901,7 @@ def test_the_likeliest_arguments_come_first(
         ("int q", "4", {"4", "M", "N", "K"}),
         ("int alpha", "a", {"M", "N", "K"}),
         ("int kPerBlock", "k", {"M", "N", "K"}),
+        ("int offA", "0", {"0"}),
     ],
 )
 def test_integers_that_are_no_sizes(
@@ -868,6 +919,39 @@ def test_integers_that_are_no_sizes(
     found = arguments(source.signature, "gemm", source.launches[0], {})
     assert {given.args[6] for given in found} == texts
     assert found[0].args[:6] == ("A", "B", "C", "M", "N", "K")
+
+
+def test_numbers_that_are_all_that_is_passed_are_sizes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "mul.cu", f"{GUARDED}void f() {{ mul<<<1, 1>>>(a, b, c, 96, 64, 32); }}\n")
+    source = read_source(Path("mul.cu"))
+    found = arguments(source.signature, "gemm", source.launches[0], {})
+    assert not any(arg.isdecimal() for given in found for arg in given.args)
+
+
+@pytest.mark.parametrize(
+    ("names", "args"), [("n m p", "M K N"), ("m n p", "M K N"), ("p m n", "N M K")]
+)
+def test_sizes_are_called_m_n_and_p_together(
+    names: str, args: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sizes = "".join(f", int {name}" for name in names.split())
+    kernel = f"__global__ void mul(const float *A, const float *B, float *C{sizes}) {{}}\n"
+    source = read_source(Path(write(tmp_path / "mul.cu", kernel).name))
+    assert arguments(source.signature, "gemm", None, {})[0].args == ("A", "B", "C", *args.split())
+
+
+def test_a_template_for_a_template_is_what_is_launched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (FILES / "template_of_template.cu").read_text(encoding="utf-8")
+    path = write(tmp_path / "mul.cu", text.partition("void launch")[0])
+    with pytest.raises(SpecError, match=r"^mul.cu:7: mul: the template parameter Epilogue is a t"):
+        list(variants(read_source(Path(path.name))))
 
 
 @pytest.mark.parametrize("type_", ["unsigned char", "uint16_t", "const unsigned short", "int64_t"])
@@ -1046,5 +1130,5 @@ def test_an_impossible_launch_is_told() -> None:
 def test_the_result_that_is_added_to_the_old_one_is_recognised() -> None:
     with prober(GUARDED.replace("] = sum", "] += sum")) as process:
         attempt = process.attempt(NATURAL, SMALL)
-    assert attempt.adds
+    assert attempt.scalars == (("beta", 1),)
     assert attempt.is_right

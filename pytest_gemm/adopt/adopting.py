@@ -8,7 +8,14 @@ from dataclasses import dataclass, replace
 
 from pytest_gemm.adopt.found import Found
 from pytest_gemm.adopt.grids import grids
-from pytest_gemm.adopt.notes import on_ambiguity, on_keys, on_launch, on_layers, why_equal
+from pytest_gemm.adopt.notes import (
+    on_ambiguity,
+    on_keys,
+    on_launch,
+    on_layers,
+    on_rows,
+    why_equal,
+)
 from pytest_gemm.adopt.prober import Prober
 from pytest_gemm.adopt.reading import Reading
 from pytest_gemm.adopt.refining import (
@@ -64,10 +71,11 @@ def adopt(source: Source, prober: Prober, progress: Callable[[str], None]) -> Ad
     conditions = (item.condition for item in needed)
     reading = replace(reading, requires=(*reading.requires, *conditions))
     reading = with_leading_dimensions(source, prober, reading, found.problem)
-    reading = with_batch(source, reading)
+    reading = with_batch(source, prober, reading, found.problem)
     reading = with_names(source, reading)
     notes += [*on_layers(source, reading), *on_launch(source, prober, found, reading)]
-    notes += on_ambiguity(source, found)
+    notes += [*on_rows(source, prober, reading, found.problem)]
+    notes += on_ambiguity(source, found, reading)
     progress("checking it as pytest does")
     failure = prober.check(reading).partition("\n")[0]
     if ORDER in failure and any(map(ATOMIC, source.words)):
@@ -127,6 +135,8 @@ def _nearest(search: Search, prober: Prober) -> Adoption:
     reading = with_shared_mem(source, prober, found)
     fault = found.attempt.first_fault
     reading = with_names(source, reading)
+    if "beta" in reading.args:  # as it was tried; that C is read at beta = 0 is not the first fault
+        reading = replace(reading, more=(*reading.more, ("finite_c", True)))
     if not found.attempt.seen and not found.attempt.fault:
         sizes = Sizes(problem, reading.requires)
         whole = tuple(f"{group[0]} % {sizes.tile(group)} == 0" for group in sizes.groups)

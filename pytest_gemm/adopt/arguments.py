@@ -11,7 +11,14 @@ from typing import Any, NamedTuple
 
 from pytest_gemm.adopt.kinds import Kind, kinds, type_keys
 from pytest_gemm.adopt.launches import LaunchCode
-from pytest_gemm.adopt.names import Scores, matrix_scores, parts, scalar_scores, size_scores
+from pytest_gemm.adopt.names import (
+    Scores,
+    matrix_scores,
+    parts,
+    scalar_scores,
+    size_scores,
+    textbook_sizes,
+)
 from pytest_gemm.adopt.numbers import Numbers, numbers
 from pytest_gemm.adopt.signature import Signature
 from pytest_gemm.kernelspec import BUFFERS, SCALARS
@@ -128,8 +135,12 @@ def _size_choices(
     sizes = (*DIMENSIONS[kind.op], *(("M * N",) if kind.op == "add" else ()))
     roles: list[tuple[str, ...]] = []
     scores: dict[tuple[int, str], float] = {}
+    textbook = textbook_sizes([signature.names[i] for i in positions])
     for i in positions:
-        name, hint = size_scores(signature.names[i]), size_scores(hints[i])
+        name, hint = (
+            textbook.get(signature.names[i]) or size_scores(signature.names[i]),
+            size_scores(hints[i]),
+        )
         own = others.get(i, NO_NUMBERS)
         texts = [text for text in own.texts if kind.op == "gemm" or "K" not in text]
         roles.append((*texts, *(() if own.alone and texts else sizes)))

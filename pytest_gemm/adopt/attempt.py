@@ -45,9 +45,8 @@ class Attempt:
     """What one launch did.
 
     ``impossible`` says why there was none. ``wrong`` counts elements of C that are not what they
-    should be, ``wrong_written`` those among them that the launch wrote; ``adds`` is true where
-    what was written is right but for the old C, which was added. ``fault`` is what ended the
-    launch early.
+    should be, ``wrong_written`` those among them that the launch wrote, unless all of these are
+    ``alpha`` times that and ``beta`` times the old C. ``fault`` is what ended the launch early.
     """
 
     impossible: str = ""
@@ -56,14 +55,21 @@ class Attempt:
     seen: tuple[Seen, ...] = ()
     wrong: int = 0
     wrong_written: int = 0
-    adds: bool = False
+    alpha: float = 1.0
+    beta: float = 0.0
     extent: Extent = Extent()
+
+    @property
+    def scalars(self) -> tuple[tuple[str, float], ...]:
+        """``alpha`` and ``beta`` that the kernel computes with unasked, as far as it does."""
+        found = (("alpha", self.alpha, 1), ("beta", self.beta, 0))
+        return tuple((n, int(v) if v.is_integer() else v) for n, v, usual in found if v != usual)
 
     @property
     def is_right(self) -> bool:
         """Whether everything that was written is right, and something was."""
         ran = not (self.impossible or self.fault or self.extent.is_empty)
-        return ran and (not self.wrong_written or self.adds)
+        return ran and (not self.wrong_written or bool(self.scalars))
 
     @property
     def is_exact(self) -> bool:
@@ -104,8 +110,11 @@ class Attempt:
     def _faults(self) -> Iterator[str]:
         if self.impossible:
             yield self.impossible
-        if self.adds:
-            yield "the result is added to what C held before"
+        if self.scalars:
+            of_c = f"{self.beta:g} times " * (self.beta != 1)
+            added = f"{of_c}what C held before is added to the result" if self.beta else ""
+            times = f"the result is {self.alpha:g} times the product" if self.alpha != 1 else ""
+            yield " and ".join(filter(None, (times, added)))
         # An access beside a matrix says more than what follows from it.
         ordered = sorted(self.seen, key=lambda seen: (not seen.argument, seen.kind != "race"))
         yield from (seen.text for seen in ordered)

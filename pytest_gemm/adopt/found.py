@@ -32,11 +32,14 @@ class Found:
         A race may be that of a block with the side of a tile of another."""
         takes_tile = any(arg.isdecimal() and int(arg) > 1 for arg in self.reading.args)
         races = self.attempt.races and not takes_tile
-        return races or (self.attempt.adds and self.attempt.is_right)
+        return races or (bool(self.attempt.scalars) and self.attempt.is_right)
 
     @property
     def closeness(self) -> tuple[float, ...]:
-        """Larger for a reading that comes closer: what misses its matrix is far off."""
+        """Larger for a reading that comes closer: what misses its matrix is far off.
+
+        A few elements that are right by chance do not count.
+        """
         attempt, extent = self.attempt, self.attempt.extent
         total = max(1, self.problem.M * self.problem.N)
         return (
@@ -47,5 +50,5 @@ class Found:
             attempt.races,
             attempt.is_right,
             -len(attempt.seen),
-            -attempt.wrong / total if self.reading.grid != ("1",) else -1.0,
+            -round(attempt.wrong / total, 1) if self.reading.grid != ("1",) else -1.0,
         )

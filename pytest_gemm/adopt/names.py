@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 Scores = Mapping[str, int]
 """How strongly a name speaks for each role; a role that it does not speak for is left out."""
@@ -62,6 +62,12 @@ def is_count(name: str) -> bool:
     return any(word.lower() in _TILE_COUNTS for word in parts(name))
 
 
+def is_offset(name: str) -> bool:
+    """Whether an integer's name speaks for the place of a matrix's first element."""
+    words = [word.lower() for word in parts(name)]
+    return any(word in ("off", "offset") for word in words)
+
+
 def is_flag(name: str) -> bool:
     """Whether an integer's name speaks for a truth value, as ``transA`` does."""
     return any(word.lower().startswith("trans") for word in parts(name))
@@ -95,6 +101,14 @@ def scalar_scores(name: str) -> Scores:
         if word in known or role in word:
             return {role: 3}
     return {}
+
+
+def textbook_sizes(names: Sequence[str]) -> Mapping[str, Scores]:
+    """What sizes that are called m, n and p speak for: m x n by n x p, or n x m by m x p."""
+    if sorted(names) != ["m", "n", "p"]:
+        return {}
+    outer, inner = (name for name in names if name != "p")
+    return {outer: {"M": 4}, inner: {"K": 4}, "p": {"N": 4}}
 
 
 def size_scores(name: str) -> Scores:

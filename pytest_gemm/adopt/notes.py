@@ -9,9 +9,12 @@ from dataclasses import replace
 from pytest_gemm.adopt.found import Found
 from pytest_gemm.adopt.prober import Prober
 from pytest_gemm.adopt.reading import Reading
+from pytest_gemm.adopt.refining import PADDING, distance_of, with_padding
 from pytest_gemm.adopt.sizes import Sizes
 from pytest_gemm.adopt.source import Source
 from pytest_gemm.adopt.variant import hinted_grid, number_of
+from pytest_gemm.kernelspec import SCALARS
+from pytest_gemm.problem import BATCH, Problem
 
 _DECLARED = {
     ("beta", 1): "it adds the product to what C holds, which is beta = 1",
@@ -24,6 +27,10 @@ _DECLARED = {
 def on_keys(reading: Reading) -> Iterator[str]:
     """What keys mean that one does not expect."""
     yield from (text for key, text in _DECLARED.items() if key in reading.more)
+    own = [(n, v) for n, v in reading.more if n in SCALARS and (n, v) not in _DECLARED]
+    if own:
+        declared = ", ".join(f"{name} = {value}" for name, value in own)
+        yield f"the kernel multiplies by constants, which are declared: {declared}"
 
 
 def why_equal(prober: Prober, found: Found) -> Iterator[str]:
@@ -72,10 +79,30 @@ def on_layers(source: Source, reading: Reading) -> Iterator[str]:
         )
 
 
-def on_ambiguity(source: Source, found: Found) -> Iterator[str]:
+def on_rows(source: Source, prober: Prober, reading: Reading, problem: Problem) -> Iterator[str]:
+    """Where what is called the distance between rows is right only without a gap between them."""
+    for position in source.signature.integers:
+        parameter = source.signature.names[position]
+        if name := distance_of(parameter):
+            other = with_padding(reading, problem, position, name)
+            if other and not (attempt := prober.attempt(*other)).is_exact:
+                size = reading.args[position]
+                yield (
+                    f"{parameter} gets {size}, as rows may have no gap: with {name} = {size} + "
+                    f"{PADDING}, on {other[1].id}, {attempt.first_fault}"
+                )
+
+
+def on_ambiguity(source: Source, found: Found, reading: Reading) -> Iterator[str]:
     own = found.reading.args
     fixed = [i for i, arg in enumerate(own) if arg.isdecimal()]  # such as whether A is transposed
-    others = [args for args in found.others if all(args[i] == own[i] for i in fixed)]
+    batch = [i for i, arg in enumerate(reading.args) if arg in BATCH]  # which several products told
+    others = [
+        args
+        for args in found.others
+        if all(args[i] == own[i] for i in fixed)
+        and any(args[i] != own[i] for i in range(len(own)) if i not in batch)
+    ]
     if not others or own == tuple(source.signature.names):
         return
     texts = [f"[{', '.join(args)}]" for args in others]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from pytest_gemm.adopt.launches import LaunchCode
-from pytest_gemm.adopt.names import is_count, is_flag, is_part, is_pitch, step_of
+from pytest_gemm.adopt.names import is_count, is_flag, is_offset, is_part, is_pitch, step_of
 from pytest_gemm.adopt.signature import Signature
 from pytest_gemm.dtypes import TYPES
 from pytest_gemm.kernelspec import LEADING_DIMENSIONS, MAX_THREADS, SCALARS
@@ -27,8 +27,10 @@ def numbers(
 ) -> dict[int, Numbers]:
     """By position, of the integers that may be something else than a size.
 
-    ``elements`` are the types of the elements that pointers point to, ``launch`` may pass numbers.
+    ``elements`` are the types of the elements that pointers point to, ``launch`` may pass numbers:
+    where all of them are, they are sizes.
     """
+    literal = {i for i in signature.integers if launch and launch.is_literal(i)}
     found: dict[int, Numbers] = {}
     for position in signature.integers:
         name, words = signature.names[position], signature.types[position].split()
@@ -48,10 +50,12 @@ def numbers(
             matrix, is_row = step
             ld = f"ld{matrix}"
             found[position] = Numbers((ld, "1") if is_row else ("1", ld))
+        elif is_offset(name):
+            found[position] = Numbers(("0",))
         elif is_part(name):
             found[position] = Numbers(told or PARTS)
         elif is_count(name):
             found[position] = Numbers(tuple(f"cdiv(K, {part})" for part in PARTS))
-        elif told and launch and launch.is_literal(position):
+        elif told and position in literal and len(literal) < len(signature.integers):
             found[position] = Numbers(told, False)
     return found

@@ -63,7 +63,7 @@ class Prober:
             self.launches += 1
             try:
                 few = all(size.isdecimal() for size in reading.grid)
-                timeout = BLOCK_TIMEOUT if few else LAUNCH_TIMEOUT
+                timeout = BLOCK_TIMEOUT if few or self.seconds_left < 0 else LAUNCH_TIMEOUT
                 answer = self._ask("try", reading.table(), asdict(problem), timeout)
                 self._known[key] = Attempt.from_dict(answer)
             except _Lost as lost:

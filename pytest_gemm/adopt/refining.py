@@ -50,38 +50,67 @@ def with_leading_dimensions(
 ) -> Reading:
     """Arguments that are the distance between rows, and so far a size that happens to be the same.
 
-    Only a launch with padded rows tells them apart.
+    Only a launch with padded rows tells them apart, and of one that the kernel does not use only
+    its name.
     """
-    if any("==" in text and "%" not in text for text in reading.requires):
-        return reading
-    names = {field.name for field in fields(Kind)}
-    kind = Kind(**{key: value for key, value in reading.more if key in names})
-    odd = Sizes(problem, ()).with_residues()
-    problem = problem if reading.requires else odd
     for position in source.signature.integers:
-        known = size_scores(source.signature.names[position])
-        for name in LEADING_DIMENSIONS:
-            dense = kind.meanings[name]
-            again = reading.args.count(dense) > 1
-            if reading.args[position] != dense or not (again or name in known):
+        known = distance_of(source.signature.names[position])
+        for name in sorted(LEADING_DIMENSIONS, key=lambda name: name != known):
+            again = reading.args.count(reading.args[position]) > 1
+            if name != known and not (again and source.uses(position)):
                 continue
-            args = (*reading.args[:position], name, *reading.args[position + 1 :])
-            distance: dict[str, Any] = {name: getattr(problem, dense) + PADDING}
-            padded = replace(problem, **distance)
-            other = replace(reading, args=args)
-            attempt = prober.attempt(other, padded)
-            if attempt.is_exact:
-                reading = other
+            other = with_padding(reading, problem, position, name)
+            if other and prober.attempt(*other).is_exact:
+                reading = other[0]
                 break
     return reading
 
 
-def with_batch(source: Source, reading: Reading) -> Reading:
-    """The reading with a layer of blocks for each product, where arguments are a batch's."""
-    if not source.has_layers or not {*BATCH} & {*reading.args} or len(reading.grid) > 2:
+def distance_of(name: str) -> str:
+    """Which leading dimension an integer's name speaks for; empty where it does for none."""
+    return next((role for role in size_scores(name) if role in LEADING_DIMENSIONS), "")
+
+
+def with_padding(
+    reading: Reading, problem: Problem, position: int, name: str
+) -> tuple[Reading, Problem] | None:
+    """The reading with a leading dimension for an argument, and a problem where that is no size.
+
+    None where the argument is another size, or where it is unknown which one it is.
+    """
+    if any("==" in text and "%" not in text for text in reading.requires):
+        return None
+    names = {field.name for field in fields(Kind)}
+    kind = Kind(**{key: value for key, value in reading.more if key in names})
+    dense = kind.meanings[name]
+    if reading.args[position] != dense:
+        return None
+    problem = problem if reading.requires else Sizes(problem, ()).with_residues()
+    distance: dict[str, Any] = {name: getattr(problem, dense) + PADDING}
+    return with_argument(reading, position, name), replace(problem, **distance)
+
+
+def with_argument(reading: Reading, position: int, arg: str) -> Reading:
+    return replace(reading, args=(*reading.args[:position], arg, *reading.args[position + 1 :]))
+
+
+def with_batch(source: Source, prober: Prober, reading: Reading, problem: Problem) -> Reading:
+    """The reading with a layer of blocks for each product, where arguments are a batch's.
+
+    What the count of products is, names may not say: several products tell.
+    """
+    if not source.has_layers or len(reading.grid) > 2:
         return reading
     x, y = (*reading.grid, "1")[:2]
-    return reading.with_grid(x, y, BATCH[0])
+    layers = reading.with_grid(x, y, BATCH[0])
+    if {*BATCH} & {*reading.args}:
+        return layers
+    sizes = [i for i in source.signature.integers if reading.args[i] in problem.sizes]
+    several = replace(problem, batch=2)
+    for candidate in (*(with_argument(layers, i, BATCH[0]) for i in sizes), layers):
+        if prober.attempt(candidate, several).is_exact:
+            return candidate
+    return reading
 
 
 def with_names(source: Source, reading: Reading) -> Reading:

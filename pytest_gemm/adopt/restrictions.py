@@ -71,7 +71,7 @@ def _multiple(
     """The number of which a size must be a multiple, and what a size does that is none."""
     why, tile = "", sizes.tile(group)
     for step in MULTIPLES:
-        if step >= tile:
+        if step > getattr(sizes.problem, group[0]):
             break
         problem = sizes.moved({group[0]: step})
         attempt = prober.attempt(reading, problem)

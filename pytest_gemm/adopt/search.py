@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from typing import NamedTuple
 
 from pytest_gemm.adopt.arguments import Arguments, arguments
@@ -78,13 +79,17 @@ HINTED = 6
 
 @dataclass
 class Search:
-    """Looks for the reading of a source's kernel; ``progress`` is told what is tried."""
+    """Looks for the reading of a source's kernel; ``progress`` is told what is tried.
+
+    ``together`` says that tiles may be as large as two constants multiplied.
+    """
 
     source: Source
     prober: Prober
     progress: Callable[[str], None]
     nearest: Found | None = None
     impossible: str = ""
+    together: bool = False
     _rank: tuple[float, ...] = ()
     _known: dict[object, list[Arguments]] = field(default_factory=dict)
 
@@ -97,6 +102,14 @@ class Search:
         own = list(compiling(self.source, self.prober, self.progress))
         if not any(self._every(variant, op) for variant in own for op in DIMENSIONS):
             raise self._without_product(own[0])
+        found = self._of_tiles(own)
+        wider = [v for v in own if self._side(v, together=True) > self._side(v)]
+        if found is None and wider:
+            self.together = True
+            found = self._of_tiles(wider)
+        return found
+
+    def _of_tiles(self, own: Sequence[Variant]) -> Found | None:
         for op in self._operations():
             found = self._of_operation(op, own)
             if found is not None:
@@ -107,27 +120,34 @@ class Search:
 
     def _of_operation(self, op: str, own: Sequence[Variant]) -> Found | None:
         """What is not right for squares is right for nothing, and they leave little to try."""
-        found = self._on_shape(op, DIFFERENT[op], own, FIRST_DEPTH)
-        if found is not None:
-            return found
+        # A product's rows have two lengths: one size alone cannot tell them.
+        different = (
+            [DIFFERENT[op]] if op == "add" or len(self.source.signature.integers) > 1 else []
+        )
+        for shape in different:
+            found = self._on_shape(op, shape, own, FIRST_DEPTH)
+            if found is not None:
+                return found
         square = self._on_shape(op, SQUARE[op], own, WHOLE_DEPTH)
         if square is None:
             return None
         variant, block = square.variant, square.reading.block
         same = Depth(None, None, block)
-        return (
-            self._on_shape(op, DIFFERENT[op], [variant], same)
-            or self._on_shape(op, DIFFERENT[op], own, WHOLE_DEPTH)
-            or next(
-                filter(None, (self._on_shape(op, tied, [variant], same) for tied in TIED[op])),
-                square,
-            )
-        )
+        tries = [
+            *(
+                (shape, tried, depth)
+                for shape in different
+                for tried, depth in (([variant], same), (own, WHOLE_DEPTH))
+            ),
+            *((tied, [variant], same) for tied in TIED[op]),
+        ]
+        return next(filter(None, (self._on_shape(op, *each) for each in tries)), square)
 
     def _operations(self) -> list[str]:
-        """What the kernel is called decides which comes first."""
+        """What the kernel is called decides which comes first, and what has no loop is a sum."""
         name = self.source.function.name.lower()
-        return sorted(DIMENSIONS, key=lambda op: (op == "add") != ("add" in name or "sum" in name))
+        adds = "add" in name or "sum" in name or not self.source.has_loops
+        return sorted(DIMENSIONS, key=lambda op: (op == "add") != adds)
 
     def _without_product(self, variant: Variant) -> SpecError:
         function = self.source.function
@@ -170,6 +190,7 @@ class Search:
         shared = str(MAX_SHARED_MEM if self.source.has_dynamic_shared_memory else 0)
         sizes = Sizes(problem, requires)
         exact: dict[tuple[object, ...], Found] = {}
+        hinted = HINTED if self._is_launched(variant, block) else 0
         slow, misfits, left = 0, 0, MORE_TRIED
         for rank, given in enumerate(self._arguments(variant, sizes)[:most]):
             more = (*given.kind.keys, *given.keys)
@@ -190,7 +211,8 @@ class Search:
             spent = slow > MOST_SLOW or misfits > MOST_MISFITS or left < 0
             if self.prober.seconds_left < 0 or (spent and not attempt.is_right):
                 break
-            if not attempt.is_right and rank >= HINTED:
+            # More blocks do not mend a race within one.
+            if attempt.races or not (attempt.is_right or rank < hinted):
                 continue
             meaning = self._meaning(found, sizes)
             if meaning not in exact and (whole := self._whole(found)):
@@ -199,6 +221,13 @@ class Search:
             return None
         first, *rest = exact.values()
         return replace(first, others=tuple(self._others(first, rest)))
+
+    def _is_launched(self, variant: Variant, block: tuple[str, ...]) -> bool:
+        """Whether the launch code may have this block: it has, or has one that cannot be read."""
+        if variant.launch is None:
+            return False
+        texts = launch_texts(self.source, variant, variant.launch.block)
+        return None in texts or block == blocks(self.source, variant)[0]
 
     def _arguments(self, variant: Variant, sizes: Sizes) -> list[Arguments]:
         """All that there are, each launch once, until a kernel is known to be at fault itself."""
@@ -229,16 +258,16 @@ class Search:
             reading = one_block.reading.with_grid(*grid)
             attempt = self.prober.attempt(reading, one_block.problem)
             found = replace(one_block, reading=reading, attempt=attempt)
-            if attempt.adds and not self.source.signature.scalars:
-                found = self._adding(found)
+            if attempt.scalars and not self.source.signature.scalars:
+                found = self._scaled(found)
             self._note(found)
             if found.is_exact:
                 return found
         return None
 
-    def _adding(self, found: Found) -> Found:
-        """The reading of a kernel that adds the product to C: it computes with beta = 1."""
-        reading = replace(found.reading, more=(*found.reading.more, ("beta", 1)))
+    def _scaled(self, found: Found) -> Found:
+        """The reading of a kernel with an alpha and a beta of its own, as 1 where it adds to C."""
+        reading = replace(found.reading, more=(*found.reading.more, *found.attempt.scalars))
         return replace(found, reading=reading, attempt=self.prober.attempt(reading, found.problem))
 
     def _others(self, first: Found, rest: Sequence[Found]) -> Iterator[tuple[str, ...]]:
@@ -271,12 +300,7 @@ class Search:
 
     def _problem(self, variant: Variant, op: str, shape: Shape) -> Problem:
         """Whole tiles, as far as constants say how large these are."""
-        values = {*variant.values.values()}
-        values |= {v for n, v in self.source.constants.items() if n in self.source.words}
-        if variant.launch is not None:
-            texts = launch_texts(self.source, variant, variant.launch.block)
-            values |= {number_of(text, variant.values) or 0 for text in texts}
-        side = max([LEAST_SIDE, *(v for v in values if LEAST_SIDE < v <= MOST_SIDE)])
+        side = self._side(variant, together=self.together)
         M, N, K = (factor * side for factor in shape.sides)
         if not shape.requires:
             K = min(K, MOST_DEPTH)
@@ -284,6 +308,19 @@ class Search:
         return Problem(
             op, M, N, K, alpha=2.0 if scalars else 1.0, beta=-1.0 if scalars == 2 else 0.0
         )
+
+    def _side(self, variant: Variant, *, together: bool = False) -> int:
+        """The largest side of a tile that constants tell, or ``together`` two of them, as where a
+        thread computes several elements that are a tile apart."""
+        known = {n: v for n, v in self.source.constants.items() if n in self.source.words}
+        known |= variant.values
+        values = [*known.values()]
+        if together:
+            values += [a * b for a, b in combinations(known.values(), 2)]
+        if variant.launch is not None:
+            texts = launch_texts(self.source, variant, variant.launch.block)
+            values += [number_of(text, variant.values) or 0 for text in texts]
+        return max([LEAST_SIDE, *(v for v in values if LEAST_SIDE < v <= MOST_SIDE)])
 
     def _note(self, found: Found) -> None:
         """Keep what comes closest; of equals the first, as the likeliest comes first."""

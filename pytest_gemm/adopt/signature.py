@@ -61,7 +61,7 @@ def read_signature(function: Function, code: Code, path: str) -> Signature:
     aliases = _aliases(code)
     templates = dict.fromkeys(type_parameters(function, code), "float")
     types = []
-    structs = _structs(code)
+    structs = struct_names(code)
     kinds: dict[str, list[int]] = {"pointer": [], "integer": [], "float": []}
     constant = set()
     for position, parameter in enumerate(function.parameters):
@@ -188,7 +188,7 @@ def _alias_statements(code: Code) -> Iterator[tuple[str, str]]:
             yield texts[at + 1], " ".join(texts[at + 3 : end])
 
 
-def _structs(code: Code) -> frozenset[str]:
+def struct_names(code: Code) -> frozenset[str]:
     """The names of types that the source declares, by ``struct X`` or ``typedef struct {} X``."""
     texts = code.texts
     found = set()

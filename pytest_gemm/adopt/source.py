@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from pytest_gemm.adopt.launches import LaunchCode, find_launches, launches_of
-from pytest_gemm.adopt.signature import Signature, read_signature, type_parameters
+from pytest_gemm.adopt.signature import Signature, read_signature, struct_names, type_parameters
 from pytest_gemm.cuda_items import Code, Item, Unbalanced
 from pytest_gemm.cuda_source import (
     Function,
@@ -28,6 +28,7 @@ from pytest_gemm.schema import NAME
 from pytest_gemm.slicing import device_part, slice_source
 
 _TOGETHER = re.compile(r"__shared__|__sync|__shfl|__ballot|__all|__any|__reduce|atomic|cooperative")
+_TEMPLATES = {(">", "class"), (">", "typename")}
 TRUTH = {"true": "1", "false": "0"}
 
 
@@ -79,6 +80,10 @@ class Source:
         """The words in the kernel's body."""
         return self.code.words(self._body) if self._body else self.words
 
+    def uses(self, position: int) -> bool:
+        """Whether the kernel's body names a parameter."""
+        return self.signature.names[position] in self.used
+
     def place_of(self, *names: str) -> str:
         """File and line of the first assignment in the kernel's body of what has all these names.
 
@@ -110,6 +115,18 @@ class Source:
     def types(self) -> frozenset[str]:
         """The kernel's template parameters that are types."""
         return type_parameters(self.function, self.code)
+
+    @cached_property
+    def templates(self) -> frozenset[str]:
+        """The kernel's template parameters that are templates."""
+        texts = self.code.texts
+        triples = zip(texts, texts[1:], texts[2:], strict=False)
+        return frozenset(c for a, b, c in triples if (a, b) in _TEMPLATES and c in self.types)
+
+    @cached_property
+    def structs(self) -> frozenset[str]:
+        """The names of the structs and classes that the file declares."""
+        return struct_names(self.code)
 
     @cached_property
     def enumerations(self) -> Mapping[str, str]:
@@ -165,6 +182,10 @@ class Source:
         }
 
     @cached_property
+    def has_loops(self) -> bool:
+        return bool({"for", "while"} & self.words)
+
+    @cached_property
     def grid_strides(self) -> int:
         """Along how many axes blocks go on by the size of the grid; 0 where they do not."""
         code = " ".join(self._texts)
@@ -209,10 +230,7 @@ def read_source(path: Path, entry: str = "") -> Source:
     device = device_part(text, shown)
     every = find_kernels(text)
     kernels = [kernel for kernel in every if kernel.is_definition]
-    try:
-        code = Code(text)
-    except Unbalanced:  # the device part is all that can be read
-        code = Code(device)
+    code = _code(text, device, shown)
     launches = tuple(find_launches(code, text))
     function = _chosen(kernels, launches, entry, shown, code)
     signature = read_signature(function, code, shown)
@@ -227,6 +245,17 @@ def read_source(path: Path, entry: str = "") -> Source:
         tuple(launches_of(function.name, launches)),
         len(every) == 1,
     )
+
+
+def _code(text: str, device: str, shown: str) -> Code:
+    """The whole file, or the device part where that is all that can be read. Raises SpecError."""
+    with suppress(Unbalanced):
+        return Code(text)
+    try:
+        return Code(device)
+    except Unbalanced as error:
+        file, line = locate(device, device.count("\n", 0, error.position) + 1)
+        raise SpecError(f"{error}: mend the brackets", path=file or shown, line=line) from None
 
 
 def _check_libraries(function: Function, text: str, shown: str) -> None:

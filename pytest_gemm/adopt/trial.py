@@ -42,6 +42,8 @@ from pytest_gemm.problem import Problem
 PR_SET_PDEATHSIG = 1
 
 SEED = 0
+LEAST_FITTED = 8
+"""How many different results must lie on a line for its slope to be alpha."""
 READY = "ready"
 ROUNDED = ("float16", "bfloat16")
 """Types of which sums may be kept in another one: whole numbers do not tell in which."""
@@ -143,25 +145,44 @@ class Trial:
             )
         changed, wrong = after != before, after != expected
         perhaps = changed | (expected == before)
-        adds = False
+        alpha, beta = 1.0, 0.0
         if changed.any() and wrong.any() and not problem.reads_c:
-            added = rounded(expected + before, problem.out_dtype)
-            adds = bool((after == added)[changed].all())
-            perhaps |= adds & (added == before)
+            for a, b in ((1.0, 1.0), _scalars(expected[changed], before[changed], after[changed])):
+                scaled = rounded(a * expected + b * before, problem.out_dtype)
+                if a and (after == scaled)[changed].all():
+                    alpha, beta = a, b
+                    perhaps |= scaled == before
+                    break
         return Attempt(
             fault=str(report.fault or ""),
             seen=seen,
             wrong=int(wrong.sum()),
             wrong_written=int((wrong & changed).sum()),
-            adds=adds,
+            alpha=alpha,
+            beta=beta,
             extent=_extent(changed, perhaps),
         )
 
 
 def _problem(kernel: Kernel, fields: Mapping[str, Any]) -> Problem:
-    """The problem as the kernel declares it; alpha and beta where it takes them."""
+    """The problem as the kernel declares it; alpha, beta and the batch where it takes them."""
     problem = kernel.of_kind(Problem(**fields))
-    return replace(problem, **{name: fields[name] for name in kernel.scalars})
+    taken = (*kernel.scalars, *(["batch"] if kernel.uses_batch else []))
+    return replace(problem, **{name: fields[name] for name in taken})
+
+
+def _scalars(
+    product: npt.NDArray[np.float64],
+    before: npt.NDArray[np.float64],
+    after: npt.NDArray[np.float64],
+) -> tuple[float, float]:
+    """alpha and beta of ``after = alpha product + beta before`` by two of the elements; zeros where
+    these few prove nothing. ``before`` is one number throughout."""
+    if len(np.unique(product)) < LEAST_FITTED or not np.isfinite(after).all():
+        return 0.0, 0.0
+    low, high = product.argmin(), product.argmax()
+    alpha = (after[high] - after[low]) / (product[high] - product[low])
+    return float(alpha), float((after[low] - alpha * product[low]) / before[low])
 
 
 @lru_cache(maxsize=32)

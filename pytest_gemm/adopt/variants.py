@@ -95,7 +95,7 @@ def variants(source: Source) -> Iterator[Variant]:
             variant = _instance(source, names, {**values, **known}, launch, types)
             found.setdefault((variant.entry, variant.params), variant)
     if not found:
-        _check_enumerations(source)
+        _check_known(source)
         for values in _usual(source, integers):
             variant = _instance(source, names, values, None, ())
             found[variant.entry, variant.params] = variant
@@ -132,16 +132,19 @@ def _launched_types(
         texts = [launch.host.code.texts[at] for at in tokens]
         if name in source.enumerations:
             found.append((name, "".join(texts)))
-        elif (text := " ".join(texts)) in ELEMENTS:
+        elif (text := " ".join(texts)) in ELEMENTS or {*texts} & source.structs:
             found.append((name, text))
     return tuple(found)
 
 
-def _check_enumerations(source: Source) -> None:
-    for name, type_ in source.enumerations.items():
+def _check_known(source: Source) -> None:
+    """Raise SpecError for a template parameter of which no value is usual."""
+    strange = {name: f"is of {type_}" for name, type_ in source.enumerations.items()}
+    strange |= dict.fromkeys(source.templates, "is a template itself")
+    for name, what in strange.items():
         raise SpecError(
-            f"{source.function.name}: the template parameter {name} is of {type_}, which is given "
-            "no value here: launch the kernel in this file, or declare it by hand",
+            f"{source.function.name}: the template parameter {name} {what}, and is given no value "
+            "here: launch the kernel in this file, or declare it by hand",
             path=source.function.file or source.shown,
             line=source.function.line,
         )
