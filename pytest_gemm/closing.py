@@ -27,6 +27,7 @@ from pytest_gemm.report.markdown import markdown
 from pytest_gemm.report.model import report_of
 from pytest_gemm.report.terminal import table
 from pytest_gemm.report.verdict import sentence
+from pytest_gemm.revival import launch_damage_told
 from pytest_gemm.static.gate import remarks
 
 _PROBLEM = re.compile(r"-(?:\d+x)*\d+-[a-z]+\d+(?:\+[^\[\]]*)?$")
@@ -210,7 +211,7 @@ def _vanished(
         if compared(name) in known:
             continue
         now = None
-        with suppress(BaselineError):
+        with suppress(BaselineError, ConfigError):
             if new and (series := store.reference(device, kernel, name)):
                 now = new.get(_stored_program(store, series.newest))
         if now:
@@ -240,8 +241,9 @@ def _program_of(record: Record) -> Program:
     return _program(kernel.code, kernel.entry, dict(kernel.params), record.case.id)
 
 
+@launch_damage_told
 def _stored_program(store: BaselineStore, session: Session) -> Program:
-    """Raises BaselineError where the source is not stored."""
+    """Raises BaselineError where the source is not stored, ConfigError for a damaged launch."""
     source = store.source(session.source)
     return _program(source, session.launch["entry"], session.launch["params"], session.benchmark)
 

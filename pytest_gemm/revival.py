@@ -9,13 +9,18 @@ from typing import Any
 from pytest_gemm.errors import BackendError
 from pytest_gemm.kernelspec import Kernel, macro_names
 from pytest_gemm.slicing import device_part
+from pytest_gemm.versioned import damage_told
+
+launch_damage_told = damage_told("the stored launch", "store another session")
+"""Decorates what reads ``Session.launch``: a file that was edited by hand may hold anything."""
 
 
+@launch_damage_told
 def stored_kernel(current: Kernel, launch: Mapping[str, Any], source: str) -> Kernel:
     """The kernel that a session measured: its source and launch, the rest as it is declared now.
 
     ``launch`` is ``Session.launch``. Raises BackendError for a Python kernel: the text of a
-    function is not all that it does.
+    function is not all that it does, and ConfigError for a launch that is damaged.
     """
     if current.is_python:
         raise BackendError(

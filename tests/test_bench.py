@@ -691,6 +691,10 @@ def test_a_renamed_kernel_is_listed_with_its_new_name(project: Project) -> None:
     )
     assert project.bench(*run, "--gemm-baseline=strict").ret == 1
 
+    (stored,) = (project.path / "baselines").glob("host-*/naive.json")
+    stored.write_text(stored.read_text().replace('"entry"', '"damaged"'))
+    project.bench(*run).stdout.fnmatch_lines(["vanished: naive-16x16x16-float32 is stored, *"])
+
 
 SWEEP = """
     @pytest_gemm.kernel(op="add", sizes=["16x16"], sweep={"P": [1, 2]}, deterministic=True)

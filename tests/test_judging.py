@@ -14,11 +14,12 @@ from pytest_gemm.baselines import BaselineStore
 from pytest_gemm.case import Case, Settings
 from pytest_gemm.dueling import Times
 from pytest_gemm.duet import Round, order_of
-from pytest_gemm.errors import BackendError
+from pytest_gemm.errors import BackendError, ConfigError
 from pytest_gemm.judging import Judge, session_of
 from pytest_gemm.kernelspec import Kernel
 from pytest_gemm.problem import Problem
 from pytest_gemm.result import Result
+from pytest_gemm.revival import stored_kernel
 from pytest_gemm.stats import summarize
 
 SOURCE = "__global__ void k(const float* A, const float* B, float* C, int M, int N, int K) {}"
@@ -160,6 +161,12 @@ def test_a_duet_that_was_asked_for_and_cannot_be_had_passes_nothing(judge_of: Ju
     assert (verdict.outcome, verdict.notes[0]) == ("withheld", f"no duet: {executor.error}")
     assert verdict.fails(strict=True)
     assert judge.verdict(CHANGED, None, result(0.015)).outcome == "slower"
+
+
+@pytest.mark.parametrize("launch", [{}, {"params": 1}, {"params": {"P": "x"}}])
+def test_a_damaged_launch_is_not_revived(launch: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"the stored launch is damaged \(.*\): store another"):
+        stored_kernel(KERNEL, launch, SOURCE)
 
 
 def test_a_python_kernel_is_not_revived_from_its_text(judge_of: JudgeOf) -> None:
