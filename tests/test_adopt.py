@@ -535,6 +535,28 @@ def test_a_bracket_that_is_never_closed_is_told_with_its_line(
     assert (code, said) == (1, "pytest-gemm: mul.cu:2: { is never closed: mend the brackets\n")
 
 
+def test_a_product_that_is_subtracted_is_declared_with_its_constants(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "mul.cu", GUARDED.replace("= sum", "-= sum"))
+    code, said = adopted(Path("mul.cu"), capsys)
+    assert (code, "constants, which are declared: alpha = -1, beta = 1" in said) == (0, True), said
+    assert "adds the product" not in said
+
+
+def test_parts_of_k_that_no_launch_tells_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    part = "int k = blockIdx.z * (K / 4); k < (blockIdx.z + 1) * (K / 4)"
+    kernel = GUARDED.replace("int k = 0; k < K", part)
+    sums = kernel.replace("C[row * N + col] = sum", "atomicAdd(&C[row * N + col], sum)")
+    write(tmp_path / "mul.cu", sums)
+    code, said = adopted(Path("mul.cu"), capsys)
+    assert (code, "mul: it reads blockIdx.z, and the grid" in said) == (1, True), said
+
+
 def test_what_has_no_loop_is_read_as_a_sum(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

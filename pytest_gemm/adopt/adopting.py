@@ -142,7 +142,9 @@ def _nearest(search: Search, prober: Prober) -> Adoption:
         whole = tuple(f"{group[0]} % {sizes.tile(group)} == 0" for group in sizes.groups)
         told = prober.check(replace(reading, requires=(*reading.requires, *whole)))
         fault = told.partition("\n")[0] or fault
-    return Adoption(reading, (), _fixed(source) or fault or "it was not exact")
+    return Adoption(
+        reading, tuple(on_layers(source, reading)), _fixed(source) or fault or "it was not exact"
+    )
 
 
 def _fixed(source: Source) -> str:

@@ -16,21 +16,17 @@ from pytest_gemm.adopt.variant import hinted_grid, number_of
 from pytest_gemm.kernelspec import SCALARS
 from pytest_gemm.problem import BATCH, Problem
 
-_DECLARED = {
-    ("beta", 1): "it adds the product to what C holds, which is beta = 1",
-    ("different_barriers", True): (
-        "threads of a block pass one barrier in different lines, as a GPU allows"
-    ),
-}
-
 
 def on_keys(reading: Reading) -> Iterator[str]:
     """What keys mean that one does not expect."""
-    yield from (text for key, text in _DECLARED.items() if key in reading.more)
-    own = [(n, v) for n, v in reading.more if n in SCALARS and (n, v) not in _DECLARED]
-    if own:
+    own = [(name, value) for name, value in reading.more if name in SCALARS]
+    if own == [("beta", 1)]:
+        yield "it adds the product to what C holds, which is beta = 1"
+    elif own:
         declared = ", ".join(f"{name} = {value}" for name, value in own)
         yield f"the kernel multiplies by constants, which are declared: {declared}"
+    if ("different_barriers", True) in reading.more:
+        yield "threads of a block pass one barrier in different lines, as a GPU allows"
 
 
 def why_equal(prober: Prober, found: Found) -> Iterator[str]:
