@@ -434,17 +434,19 @@ def test_compiler_named_by_environment(monkeypatch, tmp_path):
     monkeypatch.setenv("PYTEST_GEMM_CXX", str(script))
     with pytest.raises(BackendError, match="cannot build a library: broken compiler"):
         _ = HostBackend(tmp_path).device
-    monkeypatch.setenv("PYTEST_GEMM_CXX", "no-such-compiler")
-    compilers.find_compiler.cache_clear()
-    with pytest.raises(BackendError, match="'no-such-compiler' named in PYTEST_GEMM_CXX"):
-        _ = HostBackend(tmp_path).device
+    for missing in ("no-such-compiler", "g++ '"):
+        monkeypatch.setenv("PYTEST_GEMM_CXX", missing)
+        compilers.find_compiler.cache_clear()
+        with pytest.raises(BackendError, match=re.escape(f"{missing!r} named in PYTEST_GEMM_CXX")):
+            _ = HostBackend(tmp_path).device
 
 
+@pytest.mark.parametrize("broken", ["false", "true", "g++ '"])
 @pytest.mark.usefixtures("_fresh_search")
-def test_a_broken_cxx_is_passed_over(monkeypatch):
+def test_a_broken_cxx_is_passed_over(monkeypatch, broken):
     monkeypatch.delenv("PYTEST_GEMM_CXX", raising=False)
-    monkeypatch.setenv("CXX", "false")
-    assert Path(compilers.find_compiler().command[0]).name != "false"
+    monkeypatch.setenv("CXX", broken)
+    assert Path(compilers.find_compiler().command[0]).name not in ("false", "true")
 
 
 def test_creating_a_back_end_does_nothing(tmp_path):

@@ -188,18 +188,25 @@ def find_compiler(wanted: str | None = None) -> Compiler:
 
 def _candidates() -> Iterator[tuple[str, ...]]:
     for command in (os.environ.get("CXX", ""), "g++", "clang++", "c++"):
-        words = tuple(shlex.split(command))
-        if words and shutil.which(words[0]):
+        if words := _words(command):
             yield words
     if importlib.util.find_spec("ziglang"):
         yield (sys.executable, "-m", "ziglang", "c++")
 
 
 def _probe_named(command: str, where: str) -> Compiler:
-    words = tuple(shlex.split(command))
-    if not words or not shutil.which(words[0]):
-        raise BackendError(f"the C++ compiler {command!r} {where} does not exist: {_ADVICE}")
-    return _probe(words)
+    if words := _words(command):
+        return _probe(words)
+    raise BackendError(f"the C++ compiler {command!r} {where} does not exist: {_ADVICE}")
+
+
+def _words(command: str) -> tuple[str, ...]:
+    """A command's words, or none where there is no such program."""
+    try:
+        words = tuple(shlex.split(command))
+    except ValueError:  # a quotation mark is missing
+        return ()
+    return words if words and shutil.which(words[0]) else ()
 
 
 @cache
@@ -222,7 +229,7 @@ def _probe(command: tuple[str, ...]) -> Compiler:
         for flags in _flag_sets(family):
             compiler = Compiler(command, version, family, flags)
             done = compiler.build(folder, ["probe.cpp"], "probe.so")
-            if done.returncode == 0:
+            if done.returncode == 0 and (folder / "probe.so").exists():
                 return compiler
             log = done.stdout
     reason = next((line for line in log.splitlines() if "error" in line), log.partition("\n")[0])
