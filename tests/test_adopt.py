@@ -379,7 +379,7 @@ GUARDED = """__global__ void mul(const float *A, const float *B, float *C, int M
         (["none.cu"], "none.cu has no __global__ function with a body: there is no kernel"),
         (["made.cu"], "with a body: the macro MAKE makes some: write one out"),
         (["two.cu"], "two.cu has several kernels: choose one with --entry: mul, mul2"),
-        (["done.cu"], "done.cu:1: mul is declared here already: remove the block to have it"),
+        (["done.cu"], "done.cu:1: mul is declared here already: remove that to have it"),
     ],
 )
 def test_a_mistake_in_the_command_is_one_sentence(
@@ -696,6 +696,23 @@ def test_a_sidecar_takes_what_the_file_cannot(
     assert sidecar.startswith(before + f'\n[[kernel]]\nsource = "{name}"\n')
     registry = load_registry([tmp_path], tmp_path)
     assert [kernel.name for kernel in registry.kernels("host")] == ["mul"]
+
+
+def test_what_a_sidecar_declares_is_not_declared_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "mul.cu", GUARDED)
+    sidecar = write(tmp_path / "all.gemm.toml", '\n[[kernel]]\nsource = "./mul.cu"\n')
+    for options in ([], ["--write"], ["--write", "--sidecar"]):
+        code, said = adopted(Path("mul.cu"), capsys, *options)
+        assert code == 2
+        assert said.startswith("pytest-gemm: all.gemm.toml:2: mul is declared here already: ")
+    write(sidecar, "kernel = [")
+    code, said = adopted(Path("mul.cu"), capsys, "--write", "--sidecar")
+    assert code == 2
+    assert re.match(r"pytest-gemm: all.gemm.toml:1: .*; mend or remove that first\n$", said), said
+    assert {path.name for path in tmp_path.iterdir()} == {"mul.cu", "all.gemm.toml"}
 
 
 def test_a_long_list_goes_over_several_lines_of_a_block() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from pytest_gemm.adopt.reading import Reading
 from pytest_gemm.adopt.source import Source
 from pytest_gemm.cuda_source import strip
 from pytest_gemm.errors import ConfigError, SpecError
-from pytest_gemm.frontmatter import CLOSE, OPEN, read_front_matter
+from pytest_gemm.frontmatter import CLOSE, OPEN, Table, read_front_matter, read_sidecar
 from pytest_gemm.includes import read_text
 from pytest_gemm.registry import SIDECAR_SUFFIX
 
@@ -70,16 +70,16 @@ def place_for(source: Source, *, sidecar: bool) -> Place:
     path = source.path
     text = read_text(path, source.shown)
     try:
-        tables = read_front_matter(text, source.shown)
+        declared = [*_declarations(path, text, source.shown)]
     except SpecError as error:
-        raise ConfigError(f"{error}; mend or remove that block first") from None
+        raise ConfigError(f"{error}; mend or remove that first") from None
     name = source.function.unqualified
-    for table in tables:
+    for shown, table in declared:
         entry = str(table.data.get("entry", ""))
         if not entry or entry.partition("<")[0].rpartition("::")[2].strip() == name:
             raise ConfigError(
-                f"{source.shown}:{table.line}: {name} is declared here already: remove the block "
-                "to have it found anew"
+                f"{shown}:{table.line}: {name} is declared here already: remove that to have it "
+                "found anew"
             )
     named = {"name": source.name} if source.name else {}
     first = {"source": path.name, **named}
@@ -91,6 +91,16 @@ def place_for(source: Source, *, sidecar: bool) -> Place:
     if path.exists() and not os.access(path, os.W_OK):
         return InSidecar(own, first, f"{path.name} cannot be written")
     return InFile(path, _line_before(source, text), named)
+
+
+def _declarations(path: Path, text: str, shown: str) -> Iterator[tuple[str, Table]]:
+    """What declares a file's kernels, its own blocks and the sidecars beside it, and where."""
+    yield from ((shown, table) for table in read_front_matter(text, shown))
+    for sidecar in sorted(path.parent.glob("*" + SIDECAR_SUFFIX)):
+        place = sidecar.as_posix()
+        for table in read_sidecar(read_text(sidecar, place), place):
+            if (path.parent / str(table.data.get("source"))).resolve() == path.resolve():
+                yield place, table
 
 
 def _line_before(source: Source, text: str) -> int:
