@@ -7,7 +7,7 @@ points of a curve, not rungs.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pytest_gemm.case import Case
@@ -99,21 +99,7 @@ def report(study: Study) -> Iterator[str]:
         return
     found = study.findings
     names = [rung["kernel"] for rung in found["rungs"]]
-    largest = max((m.N for m in study.timed), default=0)
-    yield from table(
-        ["kernel", "derived from", "the one change", "loads per element of C", f"at N = {largest}"],
-        (
-            [
-                *(
-                    code(rung["kernel"]),
-                    code(rung["derived_from"]) if rung["derived_from"] else NOTHING,
-                ),
-                *(plain(rung["change"]) or NOTHING, rung["loads"] or NOTHING),
-                _loads_at(rung, largest),
-            ]
-            for rung in found["rungs"]
-        ),
-    )
+    yield from _changes(found["rungs"], max(m.N for m in study.timed))
     yield (
         "Loads are words read from global memory, counted on the CPU while every access is watched "
         f"(at {COUNTED['gemm'].id}), whatever a cache may serve of them."
@@ -125,32 +111,50 @@ def report(study: Study) -> Iterator[str]:
         ["N", *map(code, names)],
         ([str(n), *(_time(times.get((name, n))) for name in names)] for n in sizes),
     )
+    yield from _speedups(found, sizes)
+    yield from _start(study)
+
+
+def _changes(rungs: Sequence[dict[str, Any]], largest: int) -> Iterator[str]:
+    heads = ["kernel", "derived from", "the one change", "loads per element of C"]
+    yield from table(
+        [*heads, f"at N = {largest}"],
+        (
+            [
+                code(rung["kernel"]),
+                code(rung["derived_from"]) if rung["derived_from"] else NOTHING,
+                plain(rung["change"]) or NOTHING,
+                rung["loads"] or NOTHING,
+                _loads_at(rung, largest),
+            ]
+            for rung in rungs
+        ),
+    )
+
+
+def _speedups(found: Mapping[str, Any], sizes: Sequence[int]) -> Iterator[str]:
+    """Of each step, and of the last kernel of each chain over the first."""
     steps = {(step["kernel"], step["N"]): step for step in found["steps"]}
     derived = [rung for rung in found["rungs"] if any(k == rung["kernel"] for k, _ in steps)]
-    lasts = [r for r in derived if r["kernel"] not in {d["derived_from"] for d in derived}]
-    if derived:
-        yield from table(
+    parents = {rung["derived_from"] for rung in derived}
+    lasts = [rung["kernel"] for rung in derived if rung["kernel"] not in parents]
+    if not derived:
+        return
+    yield from table(
+        [
+            "N",
+            *(f"{code(rung['derived_from'])} to {code(rung['kernel'])}" for rung in derived),
+            *(f"overall: {code(last)}" for last in lasts),
+        ],
+        (
             [
-                "N",
-                *(f"{code(rung['derived_from'])} to {code(rung['kernel'])}" for rung in derived),
-                *(f"overall: {code(rung['kernel'])}" for rung in lasts),
-            ],
-            (
-                [
-                    str(n),
-                    *(
-                        _step(steps.get((rung["kernel"], n)), "speedup", "error")
-                        for rung in derived
-                    ),
-                    *(
-                        _step(steps.get((rung["kernel"], n)), "overall", "overall_error")
-                        for rung in lasts
-                    ),
-                ]
-                for n in sizes
-            ),
-        )
-    yield from _start(study)
+                str(n),
+                *(_step(steps.get((rung["kernel"], n)), "speedup", "error") for rung in derived),
+                *(_step(steps.get((last, n)), "overall", "overall_error") for last in lasts),
+            ]
+            for n in sizes
+        ),
+    )
 
 
 def _start(study: Study) -> Iterator[str]:
