@@ -535,6 +535,57 @@ def test_a_bracket_that_is_never_closed_is_told_with_its_line(
     assert (code, said) == (1, "pytest-gemm: mul.cu:2: { is never closed: mend the brackets\n")
 
 
+def test_that_c_is_read_hides_no_other_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    scaled = GUARDED.replace("int K)", "int K, float alpha, float beta)").replace("k = 0", "k = 1")
+    write(
+        tmp_path / "mul.cu",
+        scaled.replace("= sum;", "= alpha * sum + beta * C[row * N + col];"),
+    )
+    code, said = adopted(Path("mul.cu"), capsys)
+    assert code == 1
+    assert "term k = 0 of 96 is missing" in said
+    assert "finite_c" not in said
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("float sum", "int sum"), ("sum += A[row * K + k]", "sum += (float)(__half)A[row * K + k]")],
+)
+def test_what_computes_in_another_type_is_refused(
+    old: str,
+    new: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "mul.cu", "#include <cuda_fp16.h>\n" + GUARDED.replace(old, new))
+    code, said = adopted(Path("mul.cu"), capsys)
+    assert (code, "first fault: mul on 64x128x192: " in said) == (1, True), said
+
+
+def test_a_block_as_long_as_a_size_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = GUARDED.replace("blockIdx.y * blockDim.y + threadIdx.y", "blockIdx.x")
+    kernel = rows.replace("blockIdx.x * blockDim.x + threadIdx.x", "threadIdx.x")
+    launch = "void f(int m, int n, int k) { mul<<<m, n>>>(a, b, c, m, n, k); }\n"
+    write(tmp_path / "mul.cu", kernel + launch)
+    code, said = adopted(Path("mul.cu"), capsys)
+    assert (code, "the launch in line 11 has a block as long as an argument" in said) == (1, True)
+
+
+def test_vectors_of_bytes_are_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    kernel = "__global__ void k(const char4 *p, const char2 *q, int *r) {}"
+    signature = read_source(Path(write(tmp_path / "k.cu", kernel).name)).signature
+    assert signature.elements({}) == {0: "int8", 1: "int8", 2: "int32"}
+
+
 def test_a_product_that_is_subtracted_is_declared_with_its_constants(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,6 +10,7 @@ from pytest_gemm.adopt.found import Found
 from pytest_gemm.adopt.grids import grids
 from pytest_gemm.adopt.notes import (
     on_ambiguity,
+    on_block,
     on_keys,
     on_launch,
     on_layers,
@@ -63,7 +64,8 @@ def adopt(source: Source, prober: Prober, progress: Callable[[str], None]) -> Ad
     found = search.run()
     if found is None:
         nearest = _nearest(search, prober)
-        return replace(nearest, notes=(SHORT,)) if prober.seconds_left < 0 else nearest
+        late = (SHORT,) if prober.seconds_left < 0 else ()
+        return replace(nearest, notes=(*nearest.notes, *late))
     progress("for which sizes it is exact")
     reading = with_shared_mem(source, prober, found)
     needed = restrictions(prober, reading, found.problem)
@@ -90,6 +92,8 @@ def adopt(source: Source, prober: Prober, progress: Callable[[str], None]) -> Ad
         reading, failure = narrower, ""
         notes.append("it rounds to float16 before it adds: declared as acc_dtype = float16")
     failure = failure or _on_more(prober, reading, found.problem)
+    if failure:
+        notes += on_block(source, found.variant)
     return Adoption(reading, tuple(notes), failure)
 
 
@@ -135,16 +139,16 @@ def _nearest(search: Search, prober: Prober) -> Adoption:
     reading = with_shared_mem(source, prober, found)
     fault = found.attempt.first_fault
     reading = with_names(source, reading)
-    if "beta" in reading.args:  # as it was tried; that C is read at beta = 0 is not the first fault
-        reading = replace(reading, more=(*reading.more, ("finite_c", True)))
     if not found.attempt.seen and not found.attempt.fault:
         sizes = Sizes(problem, reading.requires)
         whole = tuple(f"{group[0]} % {sizes.tile(group)} == 0" for group in sizes.groups)
-        told = prober.check(replace(reading, requires=(*reading.requires, *whole)))
+        # As it was tried: that C is read at beta = 0 is not what is wrong.
+        finite = (("finite_c", True),) if "beta" in reading.args else ()
+        requires, more = (*reading.requires, *whole), (*reading.more, *finite)
+        told = prober.check(replace(reading, requires=requires, more=more))
         fault = told.partition("\n")[0] or fault
-    return Adoption(
-        reading, tuple(on_layers(source, reading)), _fixed(source) or fault or "it was not exact"
-    )
+    notes = (*on_layers(source, reading), *on_block(source, found.variant))
+    return Adoption(reading, notes, _fixed(source) or fault or "it was not exact")
 
 
 def _fixed(source: Source) -> str:

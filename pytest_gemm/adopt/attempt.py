@@ -25,19 +25,23 @@ class Seen:
 class Extent:
     """Where C was written: rows and columns that enclose it, each from first to past the last.
 
-    ``is_block`` says whether everything between is written; ``run`` is how many elements from the
+    ``filled`` is which part of what lies between is written; ``run`` is how many elements from the
     first one on are, row after row, where that is all (else 0), ``column_run`` column after column.
     """
 
     rows: tuple[int, int] = (0, 0)
     columns: tuple[int, int] = (0, 0)
-    is_block: bool = False
+    filled: float = 0.0
     run: int = 0
     column_run: int = 0
 
     @property
     def is_empty(self) -> bool:
         return self.rows[1] == 0
+
+    @property
+    def is_block(self) -> bool:
+        return self.filled == 1
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,9 @@ from pytest_gemm.adopt.reading import Reading
 from pytest_gemm.adopt.variant import Variant
 from pytest_gemm.problem import Problem
 
+NEARLY = 0.9
+"""How much of a tile is seen to be written where it is: an element may be what it was."""
+
 
 @dataclass(frozen=True)
 class Found:
@@ -46,7 +49,7 @@ class Found:
             -len(self.reading.requires),
             not attempt.fault,
             -attempt.strays,
-            not extent.is_empty and (extent.is_block or bool(extent.run)),
+            extent.filled > NEARLY or bool(extent.run),
             attempt.races,
             attempt.is_right,
             -len(attempt.seen),

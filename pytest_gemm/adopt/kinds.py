@@ -18,6 +18,7 @@ _EXCHANGED = {
 }
 _VECTORS = {
     **{"float2": "float32", "float3": "float32", "float4": "float32", "double2": "float64"},
+    **{"char2": "int8", "char4": "int8"},
     **{"half2": "float16", "__half2": "float16"},
     **{"nv_bfloat162": "bfloat16", "__nv_bfloat162": "bfloat16"},
 }

@@ -12,7 +12,7 @@ from pytest_gemm.adopt.reading import Reading
 from pytest_gemm.adopt.refining import PADDING, distance_of, with_padding
 from pytest_gemm.adopt.sizes import Sizes
 from pytest_gemm.adopt.source import Source
-from pytest_gemm.adopt.variant import hinted_grid, number_of
+from pytest_gemm.adopt.variant import Variant, hinted_grid, launch_texts, number_of
 from pytest_gemm.kernelspec import SCALARS
 from pytest_gemm.problem import BATCH, Problem
 
@@ -63,6 +63,17 @@ def on_launch(source: Source, prober: Prober, found: Found, reading: Reading) ->
         yield (
             f"the launch in line {launch.line} has another grid, [{', '.join(hint)}]: with it, on "
             f"{problem.id}, {attempt.first_fault}"
+        )
+
+
+def on_block(source: Source, variant: Variant) -> Iterator[str]:
+    """Where the launch code has a block that grows with the problem."""
+    launch = variant.launch
+    texts = launch_texts(source, variant, launch.block) if launch else []
+    if launch and any(re.search(r"\barg\d", text or "") for text in texts):
+        yield (
+            f"the launch in line {launch.line} has a block as long as an argument, which is not "
+            "tried: declare it by hand"
         )
 
 
