@@ -259,6 +259,8 @@ def _number(name: str, text: str, least: float, *, whole: bool = False) -> float
 
 def _baselines(text: str, root: Path, *, written: bool) -> Path:
     """The folder of baselines, which need not exist."""
+    if "\0" in text:
+        raise pytest.UsageError(f"gemm_baselines = {text!r}: no folder has such a name")
     folder = root / text
     # What is there already of it.
     there = folder
@@ -313,6 +315,8 @@ def _report_path(text: str, folder: Path) -> Path:
     path = folder / text
     if reason := refused(path):
         raise pytest.UsageError(f"--gemm-report={text}: {reason}")
+    if path.is_dir():
+        raise pytest.UsageError(f"--gemm-report={text}: that is a folder: name a file")
     if not os.access(path.parent, os.W_OK):
         raise pytest.UsageError(
             f"--gemm-report={text}: the folder {path.parent} cannot be written to"

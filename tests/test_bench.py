@@ -637,6 +637,17 @@ def test_a_setting_that_cannot_be_is_refused_at_the_start(
     assert words in str(caught.value)
 
 
+def test_names_that_no_file_and_no_folder_can_have(pytester: pytest.Pytester) -> None:
+    pytester.mkdir("out.json")
+    for flag, words in (
+        ("-ogemm_baselines=a\0b", r"gemm_baselines = 'a\\x00b': no folder has such a name"),
+        ("--gemm-report=out.json", "--gemm-report=out.json: that is a folder: name a file"),
+    ):
+        config = pytester.parseconfig(flag)
+        with pytest.raises(pytest.UsageError, match=words):
+            Options(config)
+
+
 def test_a_folder_of_baselines_that_cannot_be_written_to_is_told_before_anything_runs(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
