@@ -79,8 +79,8 @@ class Finding:
     """What a duet says, in natural logarithms of new over old.
 
     ``change`` is the estimate, ``error`` its standard error with ``df`` degrees of freedom,
-    ``worker_sd`` the deviation of one worker, moderated upwards; ``low`` to ``high`` hold for all
-    stored benchmarks together. A slowdown of ``smallest`` is found with ``POWER``. ``workers``
+    from the deviation of one worker, moderated upwards; ``low`` to ``high`` hold for all stored
+    benchmarks together. A slowdown of ``smallest`` is found with ``POWER``. ``workers``
     were used, ``odd`` were left out.
     """
 
@@ -91,7 +91,6 @@ class Finding:
     smallest: float
     error: float
     df: float
-    worker_sd: float
     workers: int
     odd: int
     rounds: int
@@ -183,7 +182,6 @@ class Duet:
             smallest=tolerated + reach + error * student_quantile(POWER, df),
             error=error,
             df=df,
-            worker_sd=sd,
             workers=len(kept),
             odd=len(odd),
             rounds=len(self.rounds),

@@ -175,7 +175,6 @@ def test_the_interval_is_students_with_the_moderated_spread() -> None:
     error = math.sqrt(variance / 12)
     assert found.change == pytest.approx(0.01)
     assert found.df == 15
-    assert found.worker_sd == pytest.approx(math.sqrt(variance))
     assert found.error == pytest.approx(error)
     # The 0.995 and 0.9 quantiles with 15 degrees of freedom, from a printed table.
     assert found.high - found.change == pytest.approx(2.9467 * error, rel=1e-4)
@@ -188,7 +187,7 @@ def test_the_prior_never_makes_a_duet_look_steadier_than_it_was() -> None:
 
     found = measured(measured(duet(), *wild[:6]), *wild[6:]).finding
 
-    assert found.worker_sd == pytest.approx(statistics.stdev(wild))
+    assert found.error == pytest.approx(statistics.stdev(wild) / math.sqrt(12))
     assert found.df == 15
 
 

@@ -322,7 +322,7 @@ def test_a_verdict_survives_json(reference: Series | None) -> None:
 def finding(outcome: str = "same", change: float = 0.0, **changes: Any) -> Finding:
     logs: dict[str, Any] = {"change": change, "low": change - 0.002, "high": change + 0.002}
     counts = {"workers": 12, "odd": 0, "rounds": 2, "df": 15.0}
-    spread = {"smallest": 0.006, "error": 0.0005, "worker_sd": 0.002}
+    spread = {"smallest": 0.006, "error": 0.0005}
     return Finding(outcome=outcome, **logs | counts | spread | changes)  # type: ignore[arg-type]
 
 
