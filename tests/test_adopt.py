@@ -16,10 +16,12 @@ from pytest_gemm.adopt.arguments import arguments
 from pytest_gemm.adopt.attempt import Attempt
 from pytest_gemm.adopt.blocks import blocks
 from pytest_gemm.adopt.found import Found
+from pytest_gemm.adopt.grids import usual
 from pytest_gemm.adopt.host_code import HostCode
 from pytest_gemm.adopt.kinds import Kind, kinds
 from pytest_gemm.adopt.launches import LaunchCode, find_launches
 from pytest_gemm.adopt.names import matrix_scores, scalar_scores, size_scores
+from pytest_gemm.adopt.notes import on_keys
 from pytest_gemm.adopt.prober import Prober
 from pytest_gemm.adopt.reading import Reading
 from pytest_gemm.adopt.sizes import Sizes
@@ -157,9 +159,13 @@ WILD = (
         "A B C M N K strideA strideB strideC",
         ("cdiv(N, 16)", "cdiv(M, 16)", "batch"),
     ),
-    Wild("packed_batch", "C A B batch M K N", ("cdiv(N, 16)", "cdiv(M, 16)", "batch")),
+    Wild(
+        "strided_batch",
+        "A strideA B strideB C strideC M N K",
+        ("cdiv(N, 16)", "cdiv(M, 16)", "batch"),
+        kind=(("dtype", "float64"),),
+    ),
     Wild("own_scalars", "A B C M N K", kind=(("alpha", 1.5), ("beta", 0.5))),
-    Wild("template_of_template", "A B C M N K"),
     Wild(
         "ignores_ldc",
         "M N K A lda B ldb C N",
@@ -550,33 +556,23 @@ def test_that_c_is_read_hides_no_other_fault(
     assert "finite_c" not in said
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [("float sum", "int sum"), ("sum += A[row * K + k]", "sum += (float)(__half)A[row * K + k]")],
-)
-def test_what_computes_in_another_type_is_refused(
-    old: str,
-    new: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path / "mul.cu", "#include <cuda_fp16.h>\n" + GUARDED.replace(old, new))
-    code, said = adopted(Path("mul.cu"), capsys)
-    assert (code, "first fault: mul on 64x128x192: " in said) == (1, True), said
+def test_sums_in_another_type_are_wrong_for_numbers_that_are_not_whole() -> None:
+    with prober(GUARDED.replace("float sum", "int sum")) as process:
+        assert process.attempt(NATURAL, SMALL).is_exact
+        assert process.check(NATURAL).startswith("mul on 64x128x192: 8191 of 8192 elements of C")
 
 
-def test_a_block_as_long_as_a_size_is_told(
+def test_a_refusal_tells_what_was_not_tried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    rows = GUARDED.replace("blockIdx.y * blockDim.y + threadIdx.y", "blockIdx.x")
-    kernel = rows.replace("blockIdx.x * blockDim.x + threadIdx.x", "threadIdx.x")
+    part = "int k = blockIdx.z * (K / 4); k < (blockIdx.z + 1) * (K / 4)"
+    kernel = GUARDED.replace("int k = 0; k < K", part)
     launch = "void f(int m, int n, int k) { mul<<<m, n>>>(a, b, c, m, n, k); }\n"
     write(tmp_path / "mul.cu", kernel + launch)
     code, said = adopted(Path("mul.cu"), capsys)
-    assert (code, "the launch in line 11 has a block as long as an argument" in said) == (1, True)
+    assert (code, "mul: it reads blockIdx.z, and the grid" in said) == (1, True), said
+    assert "the launch in line 11 has a block as long as an argument" in said
 
 
 def test_vectors_of_bytes_are_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -586,38 +582,25 @@ def test_vectors_of_bytes_are_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert signature.elements({}) == {0: "int8", 1: "int8", 2: "int32"}
 
 
-def test_a_product_that_is_subtracted_is_declared_with_its_constants(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_constants_that_a_kernel_multiplies_by_are_told() -> None:
+    subtracted = Reading(more=(("alpha", -1), ("beta", 1)))
+    (told,) = on_keys(subtracted)
+    assert told.endswith("by constants, which are declared: alpha = -1, beta = 1")
+    assert "adds the product" in "".join(on_keys(Reading(more=(("beta", 1),))))
+
+
+def test_where_the_first_block_writes_another_tile_a_thread_is_an_element_s() -> None:
+    problem, attempt = Problem("gemm", 96, 64, 32), Attempt()
+    pair, row = (Reading(block=block) for block in (("16", "8"), ("256",)))
+    assert usual(Found(pair, problem, attempt, Variant(""))) == ("cdiv(N, 16)", "cdiv(M, 8)")
+    assert usual(Found(row, problem, attempt, Variant(""))) == ("cdiv(M * N, 256)",)
+
+
+def test_what_has_no_loop_is_no_product(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    write(tmp_path / "mul.cu", GUARDED.replace("= sum", "-= sum"))
-    code, said = adopted(Path("mul.cu"), capsys)
-    assert (code, "constants, which are declared: alpha = -1, beta = 1" in said) == (0, True), said
-    assert "adds the product" not in said
-
-
-def test_parts_of_k_that_no_launch_tells_are_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    part = "int k = blockIdx.z * (K / 4); k < (blockIdx.z + 1) * (K / 4)"
-    kernel = GUARDED.replace("int k = 0; k < K", part)
-    sums = kernel.replace("C[row * N + col] = sum", "atomicAdd(&C[row * N + col], sum)")
-    write(tmp_path / "mul.cu", sums)
-    code, said = adopted(Path("mul.cu"), capsys)
-    assert (code, "mul: it reads blockIdx.z, and the grid" in said) == (1, True), said
-
-
-def test_what_has_no_loop_is_read_as_a_sum(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    head = GUARDED.partition("float sum")[0]
-    body = "C[row * N + col] = A[row * N + col] - B[row * N + col]; } }\n"
-    write(tmp_path / "mul.cu", head.replace(", int K", "") + body)
-    code, said = adopted(Path("mul.cu"), capsys)
-    assert (code, '// op    = "add"' in said) == (1, True), said
-    assert "first fault: mul on 32x96: 3072 of 3072 elements of C wrong" in said
+    write(tmp_path / "mul.cu", GUARDED)
+    write(tmp_path / "difference.cu", re.sub(r"for .*\n.*;", "sum = A[row] - B[row];", GUARDED))
+    assert [read_source(Path(f)).has_loops for f in ("mul.cu", "difference.cu")] == [True, False]
 
 
 def test_elements_that_are_right_by_chance_make_no_reading_the_nearest() -> None:
@@ -651,15 +634,20 @@ def test_without_time_nothing_is_tried(tmp_path: Path, monkeypatch: pytest.Monke
         adopt(read_source(Path("mul.cu")), process, print)
 
 
-def test_a_grid_that_is_right_for_small_sizes_alone_is_not_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("bound", "larger"), [("M < 400", "608x576x32"), ("K < 256", "96x64x544")])
+def test_what_is_right_for_small_sizes_alone_is_not_taken(
+    bound: str,
+    larger: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    guard = "if (row < M && col < N && M < 400)"
+    guard = f"if (row < M && col < N && {bound})"
     write(tmp_path / "mul.cu", GUARDED.replace("if (row < M && col < N)", guard))
     code, said = adopted(Path("mul.cu"), capsys, "--write")
     assert code == 1
-    assert "on 608x576x32, " in said
+    assert f"on {larger}, " in said
     assert "are not written" in said
 
 
@@ -1038,10 +1026,13 @@ def test_a_template_for_a_template_is_what_is_launched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    text = (FILES / "template_of_template.cu").read_text(encoding="utf-8")
-    path = write(tmp_path / "mul.cu", text.partition("void launch")[0])
-    with pytest.raises(SpecError, match=r"^mul.cu:7: mul: the template parameter Epilogue is a t"):
-        list(variants(read_source(Path(path.name))))
+    head = "template <class T> struct Same {};\ntemplate <class T, template <class> class Op>\n"
+    kernel = head + GUARDED.replace("float", "T")
+    path = Path(write(tmp_path / "mul.cu", kernel).name)
+    with pytest.raises(SpecError, match=r"^mul.cu:3: mul: the template parameter Op is a template"):
+        list(variants(read_source(path)))
+    write(path, kernel + "void f() { mul<double, Same><<<1, 8>>>(a, b, c, m, n, k); }\n")
+    assert [v.entry for v in variants(read_source(path))] == ["mul<double, Same>"]
 
 
 @pytest.mark.parametrize("type_", ["unsigned char", "uint16_t", "const unsigned short", "int64_t"])

@@ -6,8 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from pytest_gemm.adopt.found import Found
-from pytest_gemm.adopt.grids import grids
+from pytest_gemm.adopt.grids import grids, usual
 from pytest_gemm.adopt.notes import (
     on_ambiguity,
     on_block,
@@ -29,13 +28,13 @@ from pytest_gemm.adopt.restrictions import restrictions, sentences
 from pytest_gemm.adopt.search import Search
 from pytest_gemm.adopt.sizes import Sizes
 from pytest_gemm.adopt.source import Source
-from pytest_gemm.adopt.variant import number_of
 from pytest_gemm.problem import Problem
 
 ORDER = "C depends on the order of the threads"
 ATOMIC = re.compile(r"atomic\w+").match
 MORE = 512
-"""Rows and columns that no block covers alone unless it covers all there are."""
+"""Rows and columns that no block covers alone unless it covers all there are; terms that no array
+holds unless it holds all."""
 
 SHORT = "not all that there is was tried: the time was over, and --seconds gives more"
 OLD_C = "the old C is read although beta = 0"
@@ -112,14 +111,16 @@ def _place_of_old_c(source: Source, reading: Reading) -> str:
 
 
 def _on_more(prober: Prober, reading: Reading, problem: Problem) -> str:
-    """What goes wrong with more rows and columns than the check's problems have, if anything."""
+    """What goes wrong with more rows and columns than the check's problems have, or with more
+    terms, if anything."""
     sizes = Sizes(problem, reading.requires)
-    steps = {group[0]: MORE for group in sizes.groups if "K" not in group}
-    larger = sizes.moved(steps)
-    attempt = prober.attempt(reading, larger)
-    if attempt.is_exact or attempt.is_slow:
-        return ""
-    return f"on {larger.id}, {attempt.first_fault}"
+    sides = [group[0] for group in sizes.groups if "K" not in group]
+    depths = [group[0] for group in sizes.groups if "K" in group and sides]
+    for larger in (sizes.moved(dict.fromkeys(names, MORE)) for names in (sides, depths)):
+        attempt = prober.attempt(reading, larger)
+        if not (attempt.is_exact or attempt.is_slow):
+            return f"on {larger.id}, {attempt.first_fault}"
+    return ""
 
 
 def _nearest(search: Search, prober: Prober) -> Adoption:
@@ -131,7 +132,7 @@ def _nearest(search: Search, prober: Prober) -> Adoption:
     source, problem = search.source, found.problem
     reading = found.reading
     if reading.grid == ("1",):
-        every = [*grids(source, prober, found), _usual_grid(found)]
+        every = [*grids(source, prober, found), usual(found)]
         attempts = [(prober.attempt(reading.with_grid(*g), problem), g) for g in every]
         best, grid = min(attempts, key=lambda a: (a[0].strays, a[0].wrong))
         reading = reading.with_grid(*grid)
@@ -161,11 +162,3 @@ def _fixed(source: Source) -> str:
         f"{source.function.name} takes no sizes, and computes with what the file fixes{which}: "
         "make M, N and K its arguments"
     )
-
-
-def _usual_grid(found: Found) -> tuple[str, ...]:
-    values = found.variant.values
-    sides = [number_of(text, values) or 1 for text in found.reading.block]
-    if len(sides) == 1:
-        return (f"cdiv(M * N, {sides[0]})",)
-    return f"cdiv(N, {sides[0]})", f"cdiv(M, {sides[1]})"

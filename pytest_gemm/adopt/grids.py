@@ -32,6 +32,16 @@ def grids(source: Source, prober: Prober, found: Found) -> Iterator[tuple[str, .
             yield _in_words(grid, hint, found.variant, values)
     if hint:
         yield hint
+    if found.attempt.is_right:
+        yield usual(found)  # where the first block does not write the first tile
+
+
+def usual(found: Found) -> tuple[str, ...]:
+    """A thread for each element of C."""
+    sides = [number_of(text, found.variant.values) or 1 for text in found.reading.block]
+    if len(sides) == 1:
+        return (f"cdiv(M * N, {sides[0]})",)
+    return f"cdiv(N, {sides[0]})", f"cdiv(M, {sides[1]})"
 
 
 def _in_words(

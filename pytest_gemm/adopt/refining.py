@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import fields, replace
+from itertools import permutations
 from typing import Any
 
 from pytest_gemm.adopt import tiling
@@ -16,6 +18,9 @@ from pytest_gemm.adopt.source import Source
 from pytest_gemm.adopt.variant import by_meaning, launch_texts
 from pytest_gemm.kernelspec import LEADING_DIMENSIONS, MAX_SHARED_MEM
 from pytest_gemm.problem import BATCH, Problem
+
+GAP = 8
+"""Elements between the matrices of a batch where strides are tried."""
 
 PADDING = 4
 """Elements behind each row where a leading dimension is tried."""
@@ -97,7 +102,8 @@ def with_argument(reading: Reading, position: int, arg: str) -> Reading:
 def with_batch(source: Source, prober: Prober, reading: Reading, problem: Problem) -> Reading:
     """The reading with a layer of blocks for each product, where arguments are a batch's.
 
-    What the count of products is, names may not say: several products tell.
+    Names may not say which these are. They are among those that make no difference to one product,
+    and several products, with gaps between their matrices, tell.
     """
     if not source.has_layers or len(reading.grid) > 2:
         return reading
@@ -105,12 +111,28 @@ def with_batch(source: Source, prober: Prober, reading: Reading, problem: Proble
     layers = reading.with_grid(x, y, BATCH[0])
     if {*BATCH} & {*reading.args}:
         return layers
-    sizes = [i for i in source.signature.integers if reading.args[i] in problem.sizes]
-    several = replace(problem, batch=2)
-    for candidate in (*(with_argument(layers, i, BATCH[0]) for i in sizes), layers):
+    M, N, K = problem.M, problem.N, problem.K
+    several = replace(
+        problem, batch=2, strideA=M * K + GAP, strideB=K * N + 2 * GAP, strideC=M * N + 3 * GAP
+    )
+    free = [*_free(source, prober, reading, problem)]
+    for roles in permutations(BATCH, len(free)):
+        candidate = layers
+        for position, role in zip(free, roles, strict=True):
+            candidate = with_argument(candidate, position, role)
         if prober.attempt(candidate, several).is_exact:
             return candidate
     return reading
+
+
+def _free(source: Source, prober: Prober, reading: Reading, problem: Problem) -> Iterator[int]:
+    """The arguments that are used, and may be another size without a difference."""
+    sizes = problem.sizes
+    for position in filter(source.uses, source.signature.integers):
+        own = sizes.get(reading.args[position])
+        other = next((name for name, size in sizes.items() if own not in (None, size)), None)
+        if other and prober.attempt(with_argument(reading, position, other), problem).is_exact:
+            yield position
 
 
 def with_names(source: Source, reading: Reading) -> Reading:

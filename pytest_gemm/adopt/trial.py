@@ -34,10 +34,10 @@ from pytest_gemm.declaration import read_kernel
 from pytest_gemm.device import poisons
 from pytest_gemm.errors import BackendError, CompileError, GemmError
 from pytest_gemm.frontmatter import Table
-from pytest_gemm.kernelspec import Kernel
+from pytest_gemm.kernelspec import SCALARS, Kernel
 from pytest_gemm.launching import Launcher, arguments_of, loaded
 from pytest_gemm.matrices import Operands, operands, reference
-from pytest_gemm.problem import Problem
+from pytest_gemm.problem import STRIDES, Problem
 
 PR_SET_PDEATHSIG = 1
 
@@ -166,10 +166,12 @@ class Trial:
 
 
 def _problem(kernel: Kernel, fields: Mapping[str, Any]) -> Problem:
-    """The problem as the kernel declares it; alpha, beta and the batch where it takes them."""
+    """The problem as the kernel declares it, with what it takes of scalars, batch and strides."""
+    taken = {*kernel.scalars, *kernel.uses_batch}
     problem = kernel.of_kind(Problem(**fields))
-    taken = (*kernel.scalars, *(["batch"] if kernel.uses_batch else []))
-    return replace(problem, **{name: fields[name] for name in taken})
+    batch = fields["batch"] if kernel.uses_batch else 1
+    own = {name: fields[name] for name in (*SCALARS, *STRIDES) if name in taken}
+    return replace(problem, **{**dict.fromkeys(STRIDES, 0), **own}, batch=batch)
 
 
 def _scalars(
