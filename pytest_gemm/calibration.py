@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -150,4 +151,5 @@ def _rounded(value: float) -> float:
 
 
 def _way_out(path: Path) -> str:
-    return f"restore it with 'git checkout -- {path}', or measure again: pytest-gemm calibrate"
+    restored = f"git checkout -- {shlex.quote(str(path))}"
+    return f"restore it with: {restored}, or measure again: pytest-gemm calibrate"

@@ -137,6 +137,12 @@ def _read(function: object, keys: Mapping[str, Any]) -> KernelSpec:
     backend = keys.get("backend")
     if backend is not None and backend not in BACKENDS:
         reader.fail(f"backend = {backend!r} is not supported: it is 'host', 'cuda' or None")
+    first = declared(function.__globals__.get(function.__name__))
+    if isinstance(first, KernelSpec) and first.path == path and first.line != line:
+        reader.fail(
+            f"{function.__name__} takes the place of the kernel in line {first.line}: give each "
+            "function a name of its own"
+        )
     spec = KernelSpec(
         name=reader.name(function.__name__),
         path=path,

@@ -6,6 +6,7 @@ import math
 import multiprocessing
 import os
 import random
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -25,8 +26,8 @@ from pytest_gemm.baselines import (
     store,
 )
 from pytest_gemm.baselines.checks import UnusableError
-from pytest_gemm.baselines.files import safe_name, write_atomically
-from pytest_gemm.errors import BaselineError
+from pytest_gemm.baselines.files import safe_name, write_atomically, write_text
+from pytest_gemm.errors import BaselineError, ConfigError
 from pytest_gemm.stats import Estimate, summarize
 
 DEVICE = "host-model-1-x86-64-v3-abc"
@@ -465,6 +466,20 @@ def test_an_interrupted_write_leaves_no_temporary_file(
         write_atomically(path, b"new")
 
     assert files(tmp_path) == {"file.json": b"old"}
+
+
+def test_a_file_that_is_replaced_keeps_its_permissions(tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    path.write_bytes(b"old")
+    path.chmod(0o640)
+    write_atomically(path, b"new")
+    assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"new", 0o640)
+
+
+def test_what_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"x.svg: it cannot be written \((Not a|File exists)"):
+        write_text(tmp_path / "file" / "x.svg", "<svg/>")
 
 
 def test_one_unusable_file_does_not_stop_the_others(tmp_path: Path) -> None:
@@ -1169,6 +1184,6 @@ def assert_one_sentence(error: BaselineError, path: Path) -> None:
     text = str(error)
     assert text.startswith(f"{path}: ")
     assert text.isprintable()
-    assert "git checkout" in text
+    assert f"git checkout -- {shlex.quote(str(path))}, or" in text
     assert "--gemm-baseline update" in text
     assert len(text.replace(str(path), "")) < 320

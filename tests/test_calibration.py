@@ -130,7 +130,7 @@ def test_a_damaged_file_is_one_sentence_with_the_way_out(
     assert message.startswith(f"{path}: ")
     assert why in message
     assert message.endswith(
-        f"restore it with 'git checkout -- {path}', or measure again: pytest-gemm calibrate"
+        f"restore it with: git checkout -- {path}, or measure again: pytest-gemm calibrate"
     )
     assert "\n" not in message
 

@@ -680,6 +680,19 @@ def test_a_folder_that_cannot_be_made(laptop: Patient, tmp_path: Path, name: str
     assert not found.remedy.startswith("sudo")
 
 
+def test_a_cache_that_is_named_must_be_one_that_can_be_written_to(
+    laptop: Patient, tmp_path: Path
+) -> None:
+    assert "cache" not in laptop.findings()
+    laptop.machine.environ["PYTEST_GEMM_CACHE"] = str(tmp_path / "new" / "cache")
+    assert laptop.findings()["cache"] == Finding("cache", "ok", str(tmp_path / "new" / "cache"))
+    assert not (tmp_path / "new").exists()
+    laptop.machine.read_only.add(tmp_path)
+    found = laptop.sick()["cache"]
+    assert found.status == "fault"
+    assert found.remedy == "unset PYTEST_GEMM_CACHE"
+
+
 # The probe
 
 

@@ -222,6 +222,22 @@ def test_mistakes(function: Callable[..., object], keys: dict[str, Any], part: s
     assert "\n" not in str(error)
 
 
+def test_a_function_that_takes_the_place_of_a_kernel_is_a_mistake() -> None:
+    module = {"kernel": pytest_gemm.kernel, "__name__": "m"}
+    code = compile("@kernel\ndef mul(A, B, C): ...\n" * 2, "twice.py", "exec")
+    exec(code, module)
+    error = mistake(module["mul"])
+    assert (error.path, error.line) == ("twice.py", 3)
+    assert error.message == (
+        "mul takes the place of the kernel in line 1: give each function a name of its own"
+    )
+    # As when a module is loaded again.
+    del module["mul"]
+    for _ in range(2):
+        exec(compile("@kernel\ndef mul(A, B, C): ...\n", "once.py", "exec"), module)
+    assert isinstance(declared(module["mul"]), KernelSpec)
+
+
 def test_a_mistake_that_is_corrected_is_gone() -> None:
     assert "unknown keyword" in mistake(pytest_gemm.kernel(nam="x")(plain)).message
     assert declared(pytest_gemm.kernel(name="x")(plain)).name == "x"

@@ -109,7 +109,9 @@ def test_a_run_outside_of_github_tells_it_nothing(slowed: Project) -> None:
 
 
 def test_a_report_that_cannot_be_written_fails_the_run(project: Project) -> None:
-    (project.path / "out.md").mkdir()
+    """Something else takes its place after the start, where that would have been refused."""
+    module = project.path / "test_kernels.py"
+    module.write_text(f"{module.read_text()}\n__import__('os').mkdir('out.md')\n")
     result = project.bench("--gemm-report=out.md", "--gemm-report=out.json")
     assert result.ret == 1
     result.stdout.fnmatch_lines(["ERROR: *out.md: it cannot be written*"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from pytest_gemm.backends.base import Device
 from pytest_gemm.backends.choice import Choice
 from pytest_gemm.case import Case
 from pytest_gemm.cli import main
+from pytest_gemm.cli.commands import check_out
 from pytest_gemm.errors import ConfigError
 from pytest_gemm.result import Result
 from pytest_gemm.stats import summarize
@@ -582,6 +584,19 @@ def test_a_mistake_is_one_sentence(
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith(f"pytest-gemm: {reason}")
     assert bench.executors == []
+
+
+def test_what_cannot_be_written_is_told_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked of the system, as tests may run as a user who may write anywhere."""
+    (tmp_path / "folder.json").mkdir()
+    with pytest.raises(ConfigError, match=r"folder.json: name a .json file in a folder"):
+        check_out(tmp_path / "folder.json")
+    check_out(tmp_path / "x.json")
+    monkeypatch.setattr("os.access", lambda path, mode: (path, mode) != (tmp_path, os.W_OK))
+    with pytest.raises(ConfigError, match=f"x.json: the folder {tmp_path} cannot be written to"):
+        check_out(tmp_path / "x.json")
 
 
 def test_words_that_choose_nothing_are_told(

@@ -458,6 +458,15 @@ def test_a_worker_knows_its_device_and_is_started_once(
     assert pid_of(worker) == first
 
 
+def test_a_path_that_the_locale_cannot_write_is_told(
+    start: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What LC_ALL=C makes of a name in UTF-8 where Python does not choose UTF-8 itself."""
+    monkeypatch.syspath_prepend("t\udcc3\udcbc")
+    with pytest.raises(BackendError, match="this locale does not have: set PYTHONUTF8=1"):
+        start().ready()
+
+
 def test_a_worker_that_is_killed_between_two_cases_is_replaced(
     start: Callable[..., Worker], kernels: Kernels, said: list[str]
 ) -> None:

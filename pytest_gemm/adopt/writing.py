@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pytest_gemm.adopt.reading import Reading
 from pytest_gemm.adopt.source import Source
+from pytest_gemm.baselines.files import write_text
 from pytest_gemm.cuda_source import strip
 from pytest_gemm.errors import ConfigError, SpecError
 from pytest_gemm.frontmatter import CLOSE, OPEN, Table, read_front_matter, read_sidecar
@@ -35,7 +36,7 @@ class InFile:
         end = "\r\n" if "\r\n" in data else "\n"
         rows = data.split(end)
         rows[self.line - 1 : self.line - 1] = self.lines(reading)
-        _replace(self.path, mark + end.join(rows))
+        write_text(self.path, mark + end.join(rows))
         return f"written into {self.path}, line {self.line}"
 
 
@@ -54,7 +55,7 @@ class InSidecar:
         """Add the table to the file. Raises ConfigError where it cannot be written."""
         before = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
         gap = "" if not before else "\n" if before.endswith("\n") else "\n\n"
-        _replace(self.path, before + gap + "\n".join(self.lines(reading)) + "\n")
+        write_text(self.path, before + gap + "\n".join(self.lines(reading)) + "\n")
         because = f" ({self.why})" if self.why else ""
         return f"written into {self.path}{because}"
 
@@ -121,16 +122,3 @@ def _continues(code: str) -> bool:
     """Whether what a line of code begins goes on in the next one."""
     code = code.strip()
     return bool(code) and not code.startswith("#") and not code.endswith((";", "{", "}", ":"))
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a file as a whole."""
-    try:
-        beside = path.with_name(f".{path.name}.new")
-        beside.write_bytes(text.encode("utf-8"))
-        if path.exists():
-            beside.chmod(path.stat().st_mode & 0o777)
-        beside.replace(path)
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise ConfigError(f"{path} cannot be written: {reason}") from None

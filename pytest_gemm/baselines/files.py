@@ -13,6 +13,8 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from pytest_gemm.errors import ConfigError
+
 _SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,119}")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.+-]+")
 
@@ -29,7 +31,7 @@ def safe_name(name: str, reserved: Collection[str] = ()) -> str:
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace a file's content so that every reader sees the old or the new one, whole.
 
-    Raises OSError; what was there is then still there.
+    Its permissions stay. Raises OSError; what was there is then still there.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.tmp")
@@ -38,11 +40,22 @@ def write_atomically(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+        with suppress(FileNotFoundError):
+            temporary.chmod(stat.S_IMODE(path.stat().st_mode))
         temporary.replace(path)
     except BaseException:
         with suppress(OSError):
             temporary.unlink()
         raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """``write_atomically`` of what a user asked for. Raises ConfigError where it cannot be."""
+    try:
+        write_atomically(path, text.encode("utf-8", "replace"))
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise ConfigError(f"{path}: it cannot be written ({reason})") from None
 
 
 def read_regular(path: Path) -> bytes:

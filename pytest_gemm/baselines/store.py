@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -506,6 +507,6 @@ def _explained(path: Path) -> Iterator[None]:
 
 def _way_out(path: Path) -> str:
     return (
-        f"restore it with 'git checkout -- {path}', or delete it and store it again with "
-        "--gemm-baseline update"
+        f"restore it with: git checkout -- {shlex.quote(str(path))}, or delete it and store it "
+        "again with --gemm-baseline update"
     )

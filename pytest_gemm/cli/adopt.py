@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pytest_gemm.adopt.adopting import Adoption
     from pytest_gemm.adopt.source import Source
 
-SECONDS = 30.0
+SECONDS = 25.0
 
 
 def add(commands: Commands) -> None:
@@ -53,11 +53,12 @@ def run(arguments: argparse.Namespace) -> int:
     from pytest_gemm.adopt.prober import Prober
     from pytest_gemm.adopt.source import read_source
     from pytest_gemm.adopt.writing import place_for
+    from pytest_gemm.includes import is_file
 
     path: Path = arguments.file
     if arguments.sidecar and not arguments.write:
         raise ConfigError("--sidecar says where to write: add --write")
-    if not path.is_file():
+    if not is_file(path):
         what = "it is no file: name one" if path.exists() else "there is no such file"
         raise ConfigError(f"{path}: {what}")
     source = read_source(path, arguments.entry)

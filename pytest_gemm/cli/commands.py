@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,5 +43,10 @@ def check_only_reported(file: Path, options: Mapping[str, object]) -> None:
 
 def check_out(out: Path | None) -> None:
     """Raises ConfigError where ``--out`` cannot be a JSON file: before anything is measured."""
-    if out is not None and (out.suffix != ".json" or not out.absolute().parent.is_dir()):
+    if out is None:
+        return
+    folder = out.absolute().parent
+    if out.suffix != ".json" or out.is_dir() or not folder.is_dir():
         raise ConfigError(f"--out={out}: name a .json file in a folder that exists")
+    if not os.access(folder, os.W_OK):
+        raise ConfigError(f"--out={out}: the folder {folder} cannot be written to")

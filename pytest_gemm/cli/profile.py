@@ -61,7 +61,7 @@ def add(commands: Commands) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from pytest_gemm.baselines.files import write_atomically
+    from pytest_gemm.baselines.files import write_text
     from pytest_gemm.profile.document import write
     from pytest_gemm.profile.report import report
 
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     found = _profiled(arguments)
     print("\n".join(report(found)))
     if out is not None:
-        write_atomically(out, write(found).encode())
+        write_text(out, write(found))
         _say(f"written to {out}")
     return _exit_code(found)
 

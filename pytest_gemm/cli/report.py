@@ -91,13 +91,10 @@ def _is_study(path: Path) -> bool:
 
 
 def _write_markdown(document: Document, studies: list[Study], out: Path) -> None:
-    from pytest_gemm.baselines.files import write_atomically
+    from pytest_gemm.baselines.files import write_text
     from pytest_gemm.report.files import rendered
     from pytest_gemm.studies.catalogue import report
 
     parts = [rendered(document, ".md")] if document.records else []
     parts += ["\n".join(report(study)) for study in studies]
-    try:
-        write_atomically(out, "\n".join(parts).encode("utf-8", "replace"))
-    except OSError as error:
-        raise ConfigError(f"{out}: it cannot be written ({error.strerror})") from None
+    write_text(out, "\n".join(parts))

@@ -104,11 +104,11 @@ def _tell(study: Study, folder: Path | None) -> bool:
 
 
 def _draw(study: Study, folder: Path) -> None:
-    from pytest_gemm.baselines.files import safe_name, write_atomically
+    from pytest_gemm.baselines.files import safe_name, write_text
     from pytest_gemm.studies.figures import figures
 
     for name, text in figures(study):
-        write_atomically(folder / f"{safe_name(name)}.svg", text.encode())
+        write_text(folder / f"{safe_name(name)}.svg", text)
 
 
 def _measured(arguments: argparse.Namespace) -> Iterator[Study]:
@@ -117,7 +117,7 @@ def _measured(arguments: argparse.Namespace) -> Iterator[Study]:
     Of all, those that the project has no case for are left out.
     """
     from pytest_gemm.backends.choice import choose_backend
-    from pytest_gemm.baselines.files import write_atomically
+    from pytest_gemm.baselines.files import write_text
     from pytest_gemm.studies.catalogue import carry_out
     from pytest_gemm.studies.document import write
     from pytest_gemm.studies.lab import NoCase
@@ -158,7 +158,7 @@ def _measured(arguments: argparse.Namespace) -> Iterator[Study]:
             lab.close()
         _say(f"{name}: {time.monotonic() - started:.0f} s")
         if out is not None:
-            write_atomically(out, write(studies).encode())
+            write_text(out, write(studies))
         yield studies[-1]
     if lacking is not None and not studies:
         raise lacking
@@ -194,16 +194,11 @@ def _lab(
 
 def _collect(device: str, sizes: tuple[str, ...]) -> Collection:
     """The project's kernels, those in Python too that gemm_modules names. Raises ConfigError."""
-    from importlib import import_module
-
     from pytest_gemm.collection import Collector
+    from pytest_gemm.registry import import_module
 
     options = _options(device, sizes)
-    try:
-        modules = [import_module(name) for name in options.modules]
-    except ImportError as error:
-        raise ConfigError(f"gemm_modules: {error}") from None
-    project = Collector(options, modules).project
+    project = Collector(options, [*map(import_module, options.modules)]).project
     for mistake in project.registry.errors:
         _say(f"left out: {mistake}")
     return project

@@ -32,6 +32,7 @@ def everything(machine: Machine, baselines: Path) -> Iterator[Finding]:
     yield host.compiler(machine, has_gpu=has_gpu)
     yield host.container(machine)
     yield project.locks(machine, shared=has_gpu, container=container)
+    yield from project.cache(machine)
     yield project.baselines(machine, baselines)
     devices = sorted(set(map(folder_name, names))) or [machine.cpu()]
     yield from project.all_stored(baselines, devices)

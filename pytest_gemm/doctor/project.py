@@ -13,6 +13,7 @@ from pytest_gemm.doctor.machine import Machine
 from pytest_gemm.errors import BaselineError
 from pytest_gemm.workers.turns import FOLDER, VARIABLE
 
+CACHE = "PYTEST_GEMM_CACHE"
 UPDATE = "pytest --gemm-bench --gemm-baseline=update"
 SURE = 3
 """Sessions from which on a verdict is no longer provisional."""
@@ -43,6 +44,15 @@ def locks(machine: Machine, *, shared: bool, container: str) -> Finding:
             f"give the containers one folder in common: export {VARIABLE}=FOLDER",
         )
     return ok("locks", str(folder))
+
+
+def cache(machine: Machine) -> Iterator[Finding]:
+    """The folder of compiled kernels, where one is named: no other is tried then."""
+    if named := machine.environ.get(CACHE):
+        if _can_hold(machine, Path(named)):
+            yield ok("cache", named)
+        else:
+            yield fault("cache", f"{named} cannot be written to", f"unset {CACHE}")
 
 
 def baselines(machine: Machine, folder: Path) -> Finding:

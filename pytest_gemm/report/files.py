@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytest_gemm.baselines.files import write_atomically
-from pytest_gemm.errors import ConfigError
+from pytest_gemm.baselines.files import write_text
 from pytest_gemm.report.document import Document, parsed
 from pytest_gemm.report.markdown import markdown
 from pytest_gemm.report.model import report_of
@@ -13,10 +12,7 @@ from pytest_gemm.report.model import report_of
 
 def write_report(document: Document, path: Path) -> None:
     """Write a report. Raises ConfigError where the file cannot be written."""
-    try:
-        write_atomically(path, rendered(document, path.suffix).encode("utf-8", "replace"))
-    except OSError as error:
-        raise ConfigError(f"{path}: it cannot be written ({error.strerror})") from None
+    write_text(path, rendered(document, path.suffix))
 
 
 def rendered(document: Document, suffix: str) -> str:

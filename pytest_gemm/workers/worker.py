@@ -228,6 +228,9 @@ class Worker:
             version = channel.receive(START_TIMEOUT)
         except execnet.RemoteError as error:
             raise BackendError(self._explained(str(error))) from error
+        except execnet.DumpError as error:
+            why = "a path has characters that this locale does not have: set PYTHONUTF8=1"
+            raise BackendError(f"{self._place}no worker can be started: {why}") from error
         except (OSError, EOFError, AssertionError, execnet.HostNotFound) as error:
             _end_unanswering(error)
             raise BackendError(self._unreachable(error)) from error
