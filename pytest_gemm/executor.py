@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Protocol
 from uuid import uuid4
 
@@ -75,12 +75,20 @@ def open_executor(
 
     # Linux keeps 15 characters of a process' name.
     run = f"gemm-{os.environ.get('PYTEST_XDIST_TESTRUNUID', uuid4().hex)[:10]}"
+    told: set[str] = set()
+
+    def tell(progress: Progress, helps: bool, line: str) -> None:
+        # A duet's processes all start as the first one did.
+        if not (helps and line in told):
+            progress(line)
+        told.add(line)
 
     def open_worker(gpu: int, progress: Progress, helps: bool) -> Worker:
         # Whoever helps a worker that has the device for the whole run has it too.
         own_hold: Hold = "never" if helps and hold == "run" else hold
         start = Start(choice.kind, gpu, own_hold, wait, run)
-        return Worker(start, options.case_timeout, progress, dict(choice.ssh))
+        said = partial(tell, progress, helps)
+        return Worker(start, options.case_timeout, said, dict(choice.ssh))
 
     likely = likely_gpus() if choice.gpus is None and not choice.ssh else 1
     return Pool(open_worker, choice.gpus, progress, likely=likely, ahead=not shared)

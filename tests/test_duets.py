@@ -30,7 +30,11 @@ if any("stdin" in word for word in sys.orig_argv):
             super().time(executable, config, arguments, timeout=timeout)
             return executable.seconds * launches / float(os.environ.get("SPEED", "1"))
 
-    pytest_gemm.backends.open_backend = lambda kind, progress, gpu=0: Scripted(progress=progress)
+    def open_backend(kind, progress, gpu=0):
+        progress("starting the clock (once)")
+        return Scripted(progress=progress)
+
+    pytest_gemm.backends.open_backend = open_backend
 """
 
 
@@ -77,6 +81,7 @@ def test_a_slower_kernel_fails_by_a_duet_and_its_neighbour_does_not(scripted: Pr
     assert gates == {"naive": "slower", "second": "same"}
     (naive,) = (r for r in records if r["case"]["kernel"]["name"] == "naive")
     assert naive["verdict"]["workers"] == 12
+    assert result.outlines.count("starting the clock (once)") == 1
     assert naive["verdict"]["change"] == pytest.approx(0.2)
 
 
