@@ -41,6 +41,11 @@ class Region:
         in_row, in_column = mask.mean(axis=1) >= DENSE, mask.mean(axis=0) >= DENSE
         if (mask & ~in_row[:, None] & ~in_column[None, :]).any():
             in_row[:], in_column[:] = False, False
+        # Columns that hold everything say more than that every row is hit, and the reverse.
+        if in_row.all() and not (in_column.all() or mask[:, ~in_column].any()):
+            in_row[:] = False
+        elif in_column.all() and not (in_row.all() or mask[~in_row].any()):
+            in_column[:] = False
         rows_hit, columns_hit = _indices(mask.any(axis=1)), _indices(mask.any(axis=0))
         block = bool(mask[np.ix_(rows_hit, columns_hit)].mean() >= DENSE)
         return cls(M, N, _indices(in_row), _indices(in_column), rows_hit, columns_hit, block)
