@@ -612,7 +612,7 @@ def test_what_is_wrong_is_found_on_its_line(
     assert kernel.source.count(old) == 1
     broken = replace(kernel, source=kernel.source.replace(old, new))
     report, *_ = check(default_host.backend, broken, Problem.parse("37x41x36"))
-    places = [(f.kind, f.file, {f.line, f.other_line}) for f in report.findings]
+    places = [(f.kind, f.place.file, {f.line, f.other_place.line}) for f in report.findings]
     assert (kind, kernel.filename, {line, other_line}) in places
 
 
