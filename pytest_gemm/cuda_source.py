@@ -57,7 +57,6 @@ class Function:
     parameters: tuple[Parameter, ...]
     template: tuple[TemplateParameter, ...] | None = None
     launch_bounds: str = ""
-    extern_c: bool = False
     is_definition: bool = True
     file: str = ""
 
@@ -107,7 +106,6 @@ _CONSTANTS = re.compile(
 )
 _SCOPE = re.compile(
     r"\bnamespace\b(?P<namespace>[^;{}()=]*)\{"
-    r'|\bextern\s*"(?P<c>[^"]*)"\s*\{'
     r"|(?P<open>\{)|(?P<close>\})|(?P<kernel>\b__global__\b)"
 )
 _TEMPLATE = re.compile(r"\btemplate\s*(?=<)")
@@ -259,13 +257,11 @@ def _without_disabled(text: str) -> str:
 
 
 def _functions(code: str) -> Iterator[Function]:
-    scopes: list[str] = []  # a namespace's name and "::"; '"C"'; or "" for any other brace
+    scopes: list[str] = []  # a namespace's name and "::", or "" for any other brace
     for match in _SCOPE.finditer(code):
         if match["namespace"] is not None:
             name = re.sub(r"\binline\b|\[\[.*?\]\]|\s", "", match["namespace"])
             scopes.append(f"{name}::" if name else "")
-        elif match["c"] is not None:
-            scopes.append('"C"')
         elif match["open"]:
             scopes.append("")
         elif match["close"]:
@@ -309,14 +305,12 @@ def _function(code: str, start: int, after: int, scopes: list[str]) -> Function 
     if early := re.search(r"\b__launch_bounds__\s*(?=\()", before):
         at = head_start + early.end()
         bounds = " ".join(code[at + 1 : _close(code, at)].split())
-    qualifier = "".join(scope for scope in scopes if scope.endswith("::"))
     return Function(
-        name=qualifier + name,
+        name="".join(scopes) + name,
         line=code.count("\n", 0, name_at) + 1,
         parameters=_parameters(code, opening + 1, _close(code, opening)),
         template=template,
         launch_bounds=bounds,
-        extern_c='"C"' in scopes or bool(re.search(r'\bextern\s*"', before)),
         is_definition=code[position - 1 : position] == "{",
     )
 

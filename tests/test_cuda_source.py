@@ -81,7 +81,6 @@ def test_head(head: str, bounds: str) -> None:
     assert function.name == "gemm"
     assert [p.name for p in function.parameters] == ["N"]
     assert function.launch_bounds == bounds
-    assert function.extern_c == ("extern" in head)
 
 
 def test_template() -> None:
@@ -136,12 +135,12 @@ __global__ void third(float4* a) {}
 namespace c { __device__ void no() {} }
 __global__ void fourth() {}
 """
-    found = {f.name: (f.line, f.extern_c, len(f.parameters)) for f in find_kernels(source)}
+    found = {f.name: (f.line, len(f.parameters)) for f in find_kernels(source)}
     assert found == {
-        "a::b::deep": (3, False, 1),
-        "a::b::second": (5, False, 0),
-        "third": (8, True, 1),
-        "fourth": (11, False, 0),
+        "a::b::deep": (3, 1),
+        "a::b::second": (5, 0),
+        "third": (8, 1),
+        "fourth": (11, 0),
     }
 
 

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pytest_gemm.frontmatter import CLOSE, OPEN
-
 _WIDTH = 80
 
 
@@ -53,10 +51,6 @@ class Reading:
         table |= {f"params.{name}": value for name, value in params.items()}
         width = max(map(len, table))
         return [line for key, value in table.items() for line in _lines(f"{key:{width}}", value)]
-
-    def block_lines(self) -> list[str]:
-        """The lines of front matter in a ``.cu`` file."""
-        return [OPEN, *(f"// {line}" for line in self.toml()), CLOSE]
 
     def with_grid(self, *grid: str) -> Reading:
         return replace(self, grid=grid)
