@@ -47,7 +47,7 @@ CAUGHT = {
     "a_is_transposed": f"37x37x37{WRONG}: A was read transposed",
     "b_is_transposed": f"37x37x37{WRONG}: B was read transposed",
     "by_columns": f"37x37x37{WRONG}: A and B swapped: C holds B A",
-    "ignores_lda": f"19x37x33{WRONG}: A was read out of bounds: NaN in all of C",
+    "ignores_lda": f"19x37x33{WRONG}: A was read out of bounds: NaN in rows 1..18 ",
     "ignores_ldc": f"19x37x33{WRONG}: 195 elements written between the rows of C",
     "forgets_beta": f"19x37x33{WRONG}: beta C was left out",
     "clears_padding": "19x37x33: .*198 elements written between the rows of C",
