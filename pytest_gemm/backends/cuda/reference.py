@@ -13,7 +13,7 @@ from pytest_gemm.errors import BackendError
 from pytest_gemm.problem import Problem
 
 LARGE = 1 << 29
-"""Bytes from which on a kernel copies. A graph's own copy of so much takes 1.56 times as long for
+"""Bytes from which on a kernel copies. A graph's own copy of so much takes 1.55 times as long for
 some sizes, and not for others, on an H200 (``benchmarks/gpu/copies.py``)."""
 
 VECTOR, THREADS = 16, 256
