@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 import math
-import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -37,7 +36,7 @@ from pytest_gemm.baselines.checks import (
     parsed,
     shown,
 )
-from pytest_gemm.baselines.files import locked, read_regular, write_atomically
+from pytest_gemm.baselines.files import locked, read_regular, restoring, write_atomically
 from pytest_gemm.errors import BaselineError
 from pytest_gemm.margin import Calibration, calibrated
 
@@ -151,5 +150,4 @@ def _rounded(value: float) -> float:
 
 
 def _way_out(path: Path) -> str:
-    restored = f"git checkout -- {shlex.quote(str(path))}"
-    return f"restore it with: {restored}, or measure again: pytest-gemm calibrate"
+    return f"{restoring(path)}, or measure again: pytest-gemm calibrate"

@@ -11,7 +11,7 @@ from types import FunctionType, ModuleType
 from pytest_gemm import cuda_source
 from pytest_gemm.binding import bind_by_name
 from pytest_gemm.declaration import read_kernel, with_reference
-from pytest_gemm.errors import ConfigError, SpecError
+from pytest_gemm.errors import ConfigError, SpecError, raised
 from pytest_gemm.frontmatter import Table, read_front_matter, read_sidecar
 from pytest_gemm.includes import expand, is_file, read_text
 from pytest_gemm.kernelspec import Kernel, KernelSpec
@@ -71,8 +71,8 @@ def import_module(name: str) -> ModuleType:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # also SystemExit, and what pytest.skip raises
-        what = "" if isinstance(error, ImportError) else f"{type(error).__name__}: "
-        raise ConfigError(f"gemm_modules: {name} cannot be imported: {what}{error}") from error
+        why = str(error) if isinstance(error, ImportError) else raised(error)
+        raise ConfigError(f"gemm_modules: {name} cannot be imported: {why}") from error
 
 
 class _Loader:

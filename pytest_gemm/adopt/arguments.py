@@ -137,10 +137,8 @@ def _size_choices(
     scores: dict[tuple[int, str], float] = {}
     textbook = textbook_sizes([signature.names[i] for i in positions])
     for i in positions:
-        name, hint = (
-            textbook.get(signature.names[i]) or size_scores(signature.names[i]),
-            size_scores(hints[i]),
-        )
+        name = textbook.get(signature.names[i]) or size_scores(signature.names[i])
+        hint = size_scores(hints[i])
         own = others.get(i, NO_NUMBERS)
         texts = [text for text in own.texts if kind.op == "gemm" or "K" not in text]
         roles.append((*texts, *(() if own.alone and texts else sizes)))

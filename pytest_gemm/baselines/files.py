@@ -8,6 +8,7 @@ import hashlib
 import os
 import re
 import secrets
+import shlex
 import stat
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
@@ -56,6 +57,11 @@ def write_text(path: Path, text: str) -> None:
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise ConfigError(f"{path}: it cannot be written ({reason})") from None
+
+
+def restoring(path: Path) -> str:
+    """The way out where a file that git may know is damaged: the beginning of a sentence."""
+    return f"restore it with: git checkout -- {shlex.quote(str(path))}"
 
 
 def read_regular(path: Path) -> bytes:

@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -20,7 +19,13 @@ from typing import TypeVar
 
 from pytest_gemm.baselines import schema
 from pytest_gemm.baselines.checks import UnusableError
-from pytest_gemm.baselines.files import locked, read_regular, safe_name, write_atomically
+from pytest_gemm.baselines.files import (
+    locked,
+    read_regular,
+    restoring,
+    safe_name,
+    write_atomically,
+)
 from pytest_gemm.baselines.records import (
     Fact,
     Series,
@@ -506,7 +511,4 @@ def _explained(path: Path) -> Iterator[None]:
 
 
 def _way_out(path: Path) -> str:
-    return (
-        f"restore it with: git checkout -- {shlex.quote(str(path))}, or delete it and store it "
-        "again with --gemm-baseline update"
-    )
+    return f"{restoring(path)}, or delete it and store it again with --gemm-baseline update"
